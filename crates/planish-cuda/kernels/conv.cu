@@ -208,14 +208,7 @@ template <class T> struct PixelsStrided {
     }
     k += KSTEP;
   }
-  PL_INLINE void store(u32 to) {
-#pragma unroll
-    for (int i = 0; i < PER; i++) {
-      const int idx = threadIdx.x + i * THREADS;
-      if (BM * CHUNKS % THREADS == 0 || idx < BM * CHUNKS)
-        store_shared16(to + place(idx % BM, idx / BM), w[i][0], w[i][1], w[i][2], w[i][3]);
-    }
-  }
+  PL_INLINE void store(u32 to) { store_chunks<BM>(to, w); }
 };
 
 PL_INLINE void epilogue_row(const ConvArgs& p, const Addresses& a, float (&v)[8], int m, int n, int count) {

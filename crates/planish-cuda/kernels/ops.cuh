@@ -16,6 +16,17 @@ PL_INLINE int po_take(u32& rest, const Divisor& by) {
   return at;
 }
 
+// Where a line of x and of y begins, along N axes: `a` has the axes, innermost first, and both strides along them.
+template <int N, class A> PL_INLINE void po_line(const A& a, u32 line, i64& from, i64& to) {
+  from = to = 0;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    const int at = po_take(line, a.axes[i]);
+    from += (i64)at * a.x_strides[i];
+    to += (i64)at * a.y_strides[i];
+  }
+}
+
 // Tells in `fault`, where somebody looks, of an index outside an axis: its size in the low half of the word, the index
 // in the high one, as near as 32 bits come. The word lies in the host's memory and is written whole; which of several
 // stays does not matter.

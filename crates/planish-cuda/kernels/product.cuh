@@ -262,6 +262,16 @@ template <class T> struct Zero { static PL_INLINE T make() { return (T)0; } };
 template <> struct Zero<f16> { static PL_INLINE f16 make() { f16 r = {0}; return r; } };
 template <> struct Zero<bf16> { static PL_INLINE bf16 make() { bf16 r = {0}; return r; } };
 
+// A thread's chunks of ROWS rows, from registers to shared memory.
+template <int ROWS, int PER> PL_INLINE void store_chunks(u32 to, const u32 (&w)[PER][4]) {
+#pragma unroll
+  for (int i = 0; i < PER; i++) {
+    const int idx = threadIdx.x + i * THREADS;
+    if (ROWS * CHUNKS % THREADS == 0 || idx < ROWS * CHUNKS)
+      store_shared16(to + place(idx % ROWS, idx / ROWS), w[i][0], w[i][1], w[i][2], w[i][3]);
+  }
+}
+
 template <int ROWS, class T> struct RowsStrided {
   static constexpr int PER = (ROWS * CHUNKS + THREADS - 1) / THREADS;
   static constexpr bool THROUGH_REGISTERS = true;
@@ -288,13 +298,7 @@ template <int ROWS, class T> struct RowsStrided {
     }
     k += KSTEP;
   }
-  PL_INLINE void store(u32 to) {
-#pragma unroll
-    for (int i = 0; i < PER; i++) {
-      const int idx = threadIdx.x + i * THREADS;
-      if (idx < ROWS * CHUNKS) store_shared16(to + place(idx % ROWS, idx / ROWS), w[i][0], w[i][1], w[i][2], w[i][3]);
-    }
-  }
+  PL_INLINE void store(u32 to) { store_chunks<ROWS>(to, w); }
 };
 
 // ---------------------------------------------------------------------------------------------------------

@@ -5,15 +5,10 @@ extern "C" __global__ void __launch_bounds__(256) scan_warp(const T* x, T* y, co
   let_next_begin();
   wait_for_inputs();
   const int lane = threadIdx.x & 31;
-  u32 rest = blockIdx.x * 8u + threadIdx.x / 32;
-  if (rest >= (u32)a.n_lines) return;
-  i64 from = 0, to = 0;
-#pragma unroll
-  for (int i = 0; i < N_OUT; i++) {
-    const int at = po_take(rest, a.axes[i]);
-    from += (i64)at * a.x_strides[i];
-    to += (i64)at * a.y_strides[i];
-  }
+  const u32 line = blockIdx.x * 8u + threadIdx.x / 32;
+  if (line >= (u32)a.n_lines) return;
+  i64 from, to;
+  po_line<N_OUT>(a, line, from, to);
   typedef typename Wide<T>::type Value;
   Value before = (Value)0;  // the sum of all chunks so far
   for (int begin = 0; begin < a.len; begin += 32) {

@@ -22,6 +22,10 @@ fn compiled(source: &Source) -> Entry {
     for (name, value) in &source.defines {
         text.push_str(&format!("#define {name} {value}\n"));
     }
+    PRELUDE.lines().filter(|line| line.starts_with("typedef ")).for_each(|line| {
+        text.push_str(line);
+        text.push('\n');
+    });
     text.push_str(SHIM);
     // The functions of programs are plain C++ and stand at the prelude's end.
     let functions =

@@ -16,14 +16,7 @@ float floorf(float), ceilf(float);
 double floor(double), ceil(double), fabs(double), rint(double), fmin(double, double), fmax(double, double);
 }
 
-typedef signed char i8;
-typedef unsigned char u8;
-typedef short i16;
-typedef unsigned short u16;
-typedef int i32;
-typedef unsigned int u32;
-typedef long long i64;
-typedef unsigned long long u64;
+// The prelude's types stand in front: i8 to u64.
 struct b8 { u8 byte; };
 
 #define PL_INLINE inline
