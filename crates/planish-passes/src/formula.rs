@@ -6,7 +6,9 @@
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::Op;
 
-use crate::pattern::{Found, Miss, first_found, made_by, one_input, output, two_inputs, with_number};
+use crate::pattern::{
+    Found, Miss, first_found, made_by, one_input, output, rewrite_unary, two_inputs, with_number,
+};
 use crate::rule::Patch;
 use crate::view::View;
 
@@ -77,6 +79,22 @@ pub(crate) struct Gated<G> {
     pub(crate) gate: G,
     /// The nodes that multiply, the root first.
     pub(crate) nodes: Vec<NodeId>,
+}
+
+impl<G> Gated<G> {
+    /// The patch that puts `op` of `x` in the place of a product without a further number; `parts` are the gate's nodes.
+    pub(crate) fn rewrite(
+        self,
+        cx: &View<'_>,
+        root: NodeId,
+        op: impl Into<Op>,
+        parts: impl IntoIterator<Item = NodeId>,
+    ) -> Found<Patch> {
+        if self.constant != 1.0 {
+            return Err(Miss::No);
+        }
+        rewrite_unary(cx, root, self.x, op, self.nodes.into_iter().chain(parts))
+    }
 }
 
 /// Every way to read the output of `root` as a number times some `x` times a gate that `read` knows.

@@ -84,70 +84,53 @@ fn is_product(cx: &View<'_>, id: ValueId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{PLAIN, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{PLAIN, becomes, leaves, refuses};
 
-    const BLOCK: &str = "input %x: f32[1,3,2,4] input %r: f32[1,5,3,2] const %b: f32[5] = [1,2,3,4,5] \
+    const PRODUCT: &str = "const %b: f32[5] = [1,2,3,4,5] \
         const %w: f32[4,5] = [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20] \
-        %m: f32[1,3,2,5] = MatMul(%x, %w) \"m\" %s: f32[1,3,2,5] = Add(%m, %b) \"s\" \
-        %t: f32[1,5,3,2] = Transpose(%s) {perm=[0,3,1,2]} \"t\"";
+        %m: f32[1,3,2,5] = MatMul(%x, %w) \"m\" %s: f32[1,3,2,5] = Add(%m, %b) \"s\"";
+    const INPUTS: &str = "input %x: f32[1,3,2,4] input %r: f32[1,5,3,2]";
+
+    /// The product with its transpose.
+    fn block() -> String {
+        format!("{INPUTS} {PRODUCT} %t: f32[1,5,3,2] = Transpose(%s) {{perm=[0,3,1,2]}} \"t\"")
+    }
 
     #[test]
     fn a_residual_is_added_where_the_product_is() {
-        let form = format!("{BLOCK} %y: f32[1,5,3,2] = Add(%r, %t) \"y\" output %y");
-        check(
-            ADD_TO_PRODUCTS,
-            &form,
-            expect![[r#"
-            input %x: f32[1,3,2,4]
-            input %r: f32[1,5,3,2]
-            const %b: f32[5] = [1, 2, 3, 4, 5]
-            const %w: f32[4,5] = hex "0000803f0000004000004040000080400000a0400000c0400000e0400000004100001041000020410000304100004041000050410000604100007041000080410000884100009041000098410000a041"
-            %m: f32[1,3,2,5] = MatMul(%x, %w) "m"
-            %s: f32[1,3,2,5] = Add(%m, %b) "s"
-            %r.channels_last: f32[1,3,2,5] = Transpose(%r) {perm=[0,2,3,1]} "r.channels_last"
-            %y.1: f32[1,3,2,5] = Add(%s, %r.channels_last) "y"
-            %y: f32[1,5,3,2] = Transpose(%y.1) {perm=[0,3,1,2]} "y"
-            output %y
-        "#]],
+        let block = block();
+        let form = format!("{block} %y: f32[1,5,3,2] = Add(%r, %t) \"y\" output %y");
+        let wanted = format!(
+            "{INPUTS} {PRODUCT} \
+             %r.channels_last: f32[1,3,2,5] = Transpose(%r) {{perm=[0,2,3,1]}} \"r.channels_last\" \
+             %y.1: f32[1,3,2,5] = Add(%s, %r.channels_last) \"y\" \
+             %y: f32[1,5,3,2] = Transpose(%y.1) {{perm=[0,3,1,2]}} \"y\" output %y"
         );
-        agrees(ADD_TO_PRODUCTS, &form, PLAIN);
+        becomes(ADD_TO_PRODUCTS, &form, &wanted, PLAIN);
     }
 
     #[test]
     fn transposes_that_meet_vanish() {
+        let block = block();
         let form = format!(
-            "{BLOCK} input %q: f32[1,3,2,5] %u: f32[1,5,3,2] = Transpose(%q) {{perm=[0,3,1,2]}} \"u\" \
+            "{block} input %q: f32[1,3,2,5] %u: f32[1,5,3,2] = Transpose(%q) {{perm=[0,3,1,2]}} \"u\" \
              %y: f32[1,5,3,2] = Add(%t, %u) \"y\" %z: f32[1,3,2,5] = Transpose(%y) {{perm=[0,2,3,1]}} \"z\" \
              %l: f32[1,3,2,5] = Relu(%z) %k: f32[1,5,3,2] = Neg(%y) output %l, %k"
         );
-        check(
-            ADD_TO_PRODUCTS,
-            &form,
-            expect![[r#"
-            input %x: f32[1,3,2,4]
-            input %r: f32[1,5,3,2]
-            input %q: f32[1,3,2,5]
-            const %b: f32[5] = [1, 2, 3, 4, 5]
-            const %w: f32[4,5] = hex "0000803f0000004000004040000080400000a0400000c0400000e0400000004100001041000020410000304100004041000050410000604100007041000080410000884100009041000098410000a041"
-            %m: f32[1,3,2,5] = MatMul(%x, %w) "m"
-            %s: f32[1,3,2,5] = Add(%m, %b) "s"
-            %z: f32[1,3,2,5] = Add(%s, %q) "y"
-            %y: f32[1,5,3,2] = Transpose(%z) {perm=[0,3,1,2]} "y"
-            %l: f32[1,3,2,5] = Relu(%z)
-            %k: f32[1,5,3,2] = Neg(%y)
-            output %l, %k
-        "#]],
+        let wanted = format!(
+            "{INPUTS} input %q: f32[1,3,2,5] {PRODUCT} %z: f32[1,3,2,5] = Add(%s, %q) \"y\" \
+             %y: f32[1,5,3,2] = Transpose(%z) {{perm=[0,3,1,2]}} \"y\" \
+             %l: f32[1,3,2,5] = Relu(%z) %k: f32[1,5,3,2] = Neg(%y) output %l, %k"
         );
-        agrees(ADD_TO_PRODUCTS, &form, PLAIN);
+        becomes(ADD_TO_PRODUCTS, &form, &wanted, PLAIN);
     }
 
     #[test]
     fn other_sums_stay() {
-        leaves(ADD_TO_PRODUCTS, &format!("{BLOCK} %y: f32[1,5,3,2] = Mul(%r, %t) output %y"));
+        let block = block();
+        leaves(ADD_TO_PRODUCTS, &format!("{block} %y: f32[1,5,3,2] = Mul(%r, %t) output %y"));
         // What spreads over the product, and what is not a product.
-        let spread = format!("{BLOCK} input %c: f32[5,1,1] %y: f32[1,5,3,2] = Add(%c, %t) output %y, %r");
+        let spread = format!("{block} input %c: f32[5,1,1] %y: f32[1,5,3,2] = Add(%c, %t) output %y, %r");
         leaves(ADD_TO_PRODUCTS, &spread);
         let form = "input %x: f32[1,3,2,5] input %r: f32[1,5,3,2] %a: f32[1,3,2,5] = Relu(%x) \
             %t: f32[1,5,3,2] = Transpose(%a) {perm=[0,3,1,2]} %y: f32[1,5,3,2] = Add(%r, %t) output %y";
@@ -155,7 +138,7 @@ mod tests {
         leaves(ADD_TO_PRODUCTS, &form.replace("Relu(%x)", "Add(%x, %x)"));
         refuses(
             ADD_TO_PRODUCTS,
-            &format!("{BLOCK} %y: f32[1,5,3,2] = Add(%r, %t) output %y, %t"),
+            &format!("{block} %y: f32[1,5,3,2] = Add(%r, %t) output %y, %t"),
             "`t` is an output of the graph",
         );
     }

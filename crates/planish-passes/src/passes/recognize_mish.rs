@@ -3,8 +3,8 @@
 use planish_ir::NodeId;
 use planish_op::{Mish, Op};
 
-use crate::formula::{Gated, find_gated};
-use crate::pattern::{Finder, Found, Miss, made_by, one_input, rewrite_unary};
+use crate::formula::find_gated;
+use crate::pattern::{Finder, Found, Miss, made_by, one_input};
 use crate::rule::Patch;
 use crate::view::View;
 
@@ -17,14 +17,10 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
         let (softplus, node) = made_by(cx, one_input(node)?, |op| matches!(op, Op::Softplus(_)))?;
         Some((one_input(node)?, [tanh, softplus]))
     };
-    let check = |product| {
-        let Gated { x, constant, gate: (arg, parts), nodes } = product;
-        match (constant, arg == x) {
-            (1.0, true) => rewrite_unary(cx, root, x, Mish {}, nodes.into_iter().chain(parts)),
-            _ => Err(Miss::No),
-        }
-    };
-    find_gated(cx, root, gate, check)
+    find_gated(cx, root, gate, |product| match product.gate {
+        (arg, parts) if arg == product.x => product.rewrite(cx, root, Mish {}, parts),
+        _ => Err(Miss::No),
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use planish_ir::NodeId;
 use planish_op::{Op, Swish};
 
 use crate::formula::{Gated, find_gated, polynomial};
-use crate::pattern::{Finder, Found, Miss, made_by, one_input, rewrite_unary};
+use crate::pattern::{Finder, Found, Miss, made_by, one_input};
 use crate::rule::Patch;
 use crate::view::View;
 
@@ -16,17 +16,16 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
         let (id, node) = made_by(cx, value, |op| matches!(op, Op::Sigmoid(_)))?;
         Some((id, one_input(node)?))
     };
-    let check = |product| {
-        let Gated { x, constant, gate: (sigmoid, arg), nodes } = product;
+    let check = |product: Gated<_>| {
+        let (sigmoid, arg) = product.gate;
         // Most sigmoids gate another value than their argument: those are no refusals.
-        let inner = polynomial(cx, arg, x).ok_or(Miss::No)?;
-        match (constant, inner.coefs) {
-            (1.0, [0.0, alpha, 0.0, 0.0]) if alpha != 0.0 => {
-                let parts = nodes.into_iter().chain([sigmoid]).chain(inner.nodes);
-                rewrite_unary(cx, root, x, Swish { alpha: alpha as f32 }, parts)
-            }
-            _ => Err(Miss::No),
+        let inner = polynomial(cx, arg, product.x).ok_or(Miss::No)?;
+        let [0.0, alpha, 0.0, 0.0] = inner.coefs else { return Err(Miss::No) };
+        if alpha == 0.0 {
+            return Err(Miss::No);
         }
+        let parts = [sigmoid].into_iter().chain(inner.nodes);
+        product.rewrite(cx, root, Swish { alpha: alpha as f32 }, parts)
     };
     find_gated(cx, root, sigmoid, check)
 }

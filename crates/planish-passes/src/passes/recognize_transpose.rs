@@ -293,31 +293,27 @@ mod tests {
         leaves(RECOGNIZE_TRANSPOSE, form);
     }
 
+    /// That a form over `x` of 5 steps, a batch of one and 3 heads of 4 is one reshape and this transpose.
+    #[track_caller]
+    fn becomes_transpose(form: &str, transpose: &str) {
+        let wanted = format!(
+            "input %x: f32[5,1,12] const %shape: i64[4] = [5, 1, 3, 4] \
+             %Reshape: f32[5,1,3,4] = Reshape(%x, %shape) {transpose} output %y"
+        );
+        becomes(RECOGNIZE_TRANSPOSE, form, &wanted, PLAIN);
+    }
+
     #[test]
     fn axes_of_size_one_come_along_with_the_first_reshape() {
         // PyTorch's MultiheadAttention for a batch of one: queries, keys and values, then the heads of one of them.
         let form = "input %x: f32[5,1,12] const %m: i64[5] = [1,5,1,3,4] const %back: i64[4] = [3,5,1,4] \
             %a: f32[1,5,1,3,4] = Reshape(%x, %m) %t: f32[3,5,1,1,4] = Transpose(%a) {perm=[3,1,2,0,4]} \
             %y: f32[3,5,1,4] = Reshape(%t, %back) output %y";
-        becomes(
-            RECOGNIZE_TRANSPOSE,
-            form,
-            "input %x: f32[5,1,12] const %shape: i64[4] = [5, 1, 3, 4] \
-             %Reshape: f32[5,1,3,4] = Reshape(%x, %shape) \
-             %y: f32[3,5,1,4] = Transpose(%Reshape) {perm=[2,0,1,3]} output %y",
-            PLAIN,
-        );
+        becomes_transpose(form, "%y: f32[3,5,1,4] = Transpose(%Reshape) {perm=[2,0,1,3]}");
         let form = "input %x: f32[5,1,12] const %m: i64[3] = [5,3,4] const %back: i64[4] = [1,3,5,4] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %y: f32[1,3,5,4] = Reshape(%t, %back) output %y";
-        becomes(
-            RECOGNIZE_TRANSPOSE,
-            form,
-            "input %x: f32[5,1,12] const %shape: i64[4] = [5, 1, 3, 4] \
-             %Reshape: f32[5,1,3,4] = Reshape(%x, %shape) \
-             %y: f32[1,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]} output %y",
-            PLAIN,
-        );
+        becomes_transpose(form, "%y: f32[1,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]}");
         // More of them after than before.
         let form = "input %x: f32[5,12] const %m: i64[3] = [5,3,4] const %back: i64[5] = [1,3,5,1,4] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
@@ -335,14 +331,7 @@ mod tests {
         let form = "input %x: f32[5,1,12] const %m: i64[3] = [5,3,4] const %back: i64[4] = [1,3,4,5] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %u: f32[3,4,5] = Transpose(%t) {perm=[0,2,1]} %y: f32[1,3,4,5] = Reshape(%u, %back) output %y";
-        becomes(
-            RECOGNIZE_TRANSPOSE,
-            form,
-            "input %x: f32[5,1,12] const %shape: i64[4] = [5, 1, 3, 4] \
-             %Reshape: f32[5,1,3,4] = Reshape(%x, %shape) \
-             %y: f32[1,3,4,5] = Transpose(%Reshape) {perm=[1,2,3,0]} output %y",
-            PLAIN,
-        );
+        becomes_transpose(form, "%y: f32[1,3,4,5] = Transpose(%Reshape) {perm=[1,2,3,0]}");
         refuses(
             RECOGNIZE_TRANSPOSE,
             &form.replace("output %y", "output %y, %t"),
