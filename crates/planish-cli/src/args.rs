@@ -212,12 +212,6 @@ pub(crate) struct Run {
     /// What runs it: short for --device, or the reference
     #[arg(long, value_enum, conflicts_with = "device")]
     pub(crate) backend: Option<Backend>,
-    /// The device to run on: cpu, cuda, cuda:1, or auto (a GPU if there is one)
-    #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
-    pub(crate) device: planish::Device,
-    /// The precision of activations, weights and products: fp32, tf32, fp16 or bf16
-    #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
-    pub(crate) precision: planish::Precision,
     /// Inputs by name, one array each, in a numpy .npz file
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) inputs: Option<PathBuf>,
@@ -233,15 +227,28 @@ pub(crate) struct Run {
     /// Where the outputs go: one .npz file, or a folder of .npy files
     #[arg(short, long, value_name = "OUT.npz|FOLDER")]
     pub(crate) output: Option<PathBuf>,
-    /// CPU threads; all that this process may use if not given
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
     /// Tuning effort before the run, see `planish build`
     #[arg(long, value_name = "0..5", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=5))]
     pub(crate) tune_level: u32,
     /// Do not use Winograd convolutions
     #[arg(long)]
     pub(crate) no_winograd: bool,
+    #[command(flatten)]
+    pub(crate) with: RunWith,
+}
+
+/// What a model is run with, built before if it is no plan.
+#[derive(clap::Args, Debug)]
+pub(crate) struct RunWith {
+    /// The device to run on: cpu, cuda, cuda:1, or auto (a GPU if there is one)
+    #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
+    pub(crate) device: planish::Device,
+    /// The precision of activations, weights and products: fp32, tf32, fp16 or bf16
+    #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
+    pub(crate) precision: planish::Precision,
+    /// CPU threads; all that this process may use if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
     /// Do not use the plan cache: always build, and keep nothing
     #[arg(long)]
     pub(crate) no_cache: bool,

@@ -21,12 +21,12 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
     let device = match args.backend {
         Some(Backend::Cpu) => Device::Cpu,
         Some(Backend::Cuda) => Device::Cuda(0),
-        Some(Backend::Reference) | None => args.device,
+        Some(Backend::Reference) | None => args.with.device,
     };
-    if args.backend == Some(Backend::Reference) && args.opening.managed_weights {
+    if args.backend == Some(Backend::Reference) && args.with.opening.managed_weights {
         bail!("--managed-weights is for a plan on a GPU; the reference runs on the CPU");
     }
-    load::check_opening(&args.model, device, &args.opening)?;
+    load::check_opening(&args.model, device, &args.with.opening)?;
     if let Some(path) = &args.output {
         check_target(path, args)?;
     }
@@ -42,20 +42,20 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
             let model = Model::open(&args.model)?;
             let inputs = sources.gather(model.graph())?;
             inputs.notes.iter().for_each(|note| say_note(note));
-            (run(model.graph(), &inputs, &load::limits(&args.opening))?, inputs)
+            (run(model.graph(), &inputs, &load::limits(&args.with.opening))?, inputs)
         }
         _ => run_plan(args, device, &sources)?,
     };
-    if !args.json.replaces_tables() {
+    if !args.with.json.replaces_tables() {
         ran.print(out)?;
     }
     if let Some(path) = &args.output {
         let saved = ran.save(path)?;
-        if !args.json.replaces_tables() {
+        if !args.with.json.replaces_tables() {
             writeln!(out, "saved   {saved}")?;
         }
     }
-    print::json(out, &args.json, &ran.json(&args.model, &inputs))?;
+    print::json(out, &args.with.json, &ran.json(&args.model, &inputs))?;
     Ok(Answer::Yes)
 }
 
@@ -70,19 +70,19 @@ pub(crate) struct Ran {
 /// Runs a plan, or the plan that the model is built into first.
 fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, Inputs)> {
     let mut building = Building {
-        threads: args.threads,
+        threads: args.with.threads,
         tune_level: args.tune_level,
         no_winograd: args.no_winograd,
         device,
-        precision: AskedPrecision::Named(args.precision),
+        precision: AskedPrecision::Named(args.with.precision),
         ..Building::default()
     };
     let threads_of =
-        |plan: &planish::Plan| args.threads.unwrap_or(plan.record().header.threads as usize).max(1);
+        |plan: &planish::Plan| args.with.threads.unwrap_or(plan.record().header.threads as usize).max(1);
     let (engine, threads, inputs) = if load::is_plan(&args.model) {
-        let made = load::plan(&args.model, &building, &args.opening, args.no_cache)?;
+        let made = load::plan(&args.model, &building, &args.with.opening, args.with.no_cache)?;
         let threads = threads_of(&made.plan);
-        let engine = load::engine(&args.model, made.plan, device, &args.opening)?;
+        let engine = load::engine(&args.model, made.plan, device, &args.with.opening)?;
         let sources = Sources { defaults: &engine.record().header.tuned_at, ..*sources };
         let inputs = sources.gather_for(&engine)?;
         (engine, threads, inputs)
@@ -92,9 +92,9 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
         let model = Model::open(&args.model)?;
         let inputs = sources.gather(model.graph())?;
         building.untied.clone_from(&inputs.untied);
-        let made = load::build_in_memory(&args.model, model, &building, args.no_cache)?;
+        let made = load::build_in_memory(&args.model, model, &building, args.with.no_cache)?;
         let threads = threads_of(&made.plan);
-        (load::engine(&args.model, made.plan, device, &args.opening)?, threads, inputs)
+        (load::engine(&args.model, made.plan, device, &args.with.opening)?, threads, inputs)
     };
     inputs.notes.iter().for_each(|note| say_note(note));
     let mut context = engine.context_with(planish::ContextOptions::new(threads))?;

@@ -30,16 +30,16 @@ struct Images {
 pub(crate) fn command(args: &Slide, out: &mut dyn Write) -> Result<Answer> {
     let kind = target_kind(&args.output)?;
     files::check_target(&args.output, kind, &[&args.model, &args.image])?;
-    load::check_opening(&args.model, args.device, &args.opening)?;
+    load::check_opening(&args.model, args.with.device, &args.with.opening)?;
     let (engine, images) = if load::is_plan(&args.model) {
-        let made = load::plan(&args.model, &building(args), &args.opening, args.no_cache)?;
-        let engine = load::engine(&args.model, made.plan, args.device, &args.opening)?;
+        let made = load::plan(&args.model, &building(args), &args.with.opening, args.with.no_cache)?;
+        let engine = load::engine(&args.model, made.plan, args.with.device, &args.with.opening)?;
         let ports = engine.inputs().into_iter().map(|port| Some((port.name, port.ty.as_tensor()?.clone())));
         let ports = ports.collect::<Option<Ports>>().context("the plan has inputs that are no tensors")?;
         let images = images(args, &ports)?;
         (engine, images)
     } else {
-        load::check_device(args.device)?;
+        load::check_device(args.with.device)?;
         let model = Model::open(&args.model)?;
         let inputs = shapes::tensor_inputs(model.graph());
         ensure!(inputs.len() == model.graph().inputs().len(), "the model has inputs that are no tensors");
@@ -49,15 +49,15 @@ pub(crate) fn command(args: &Slide, out: &mut dyn Write) -> Result<Answer> {
         let images = images(args, &ports)?;
         let mut building = building(args);
         set_shapes(&mut building, args, &ports, &images)?;
-        let made = load::build_in_memory(&args.model, model, &building, args.no_cache)?;
-        (load::engine(&args.model, made.plan, args.device, &args.opening)?, images)
+        let made = load::build_in_memory(&args.model, model, &building, args.with.no_cache)?;
+        (load::engine(&args.model, made.plan, args.with.device, &args.with.opening)?, images)
     };
     check_outputs(kind, &engine.outputs().into_iter().map(|port| port.name).collect::<Vec<_>>())?;
     run(args, kind, &engine, &images, out)
 }
 
 fn run(args: &Slide, kind: Kind, engine: &Engine, images: &Images, out: &mut dyn Write) -> Result<Answer> {
-    let threads = args.threads.unwrap_or(engine.record().header.threads as usize).max(1);
+    let threads = args.with.threads.unwrap_or(engine.record().header.threads as usize).max(1);
     let mut session = Session::with_options(engine, ContextOptions::new(threads))?;
     let options = SlidingWindow {
         roi: args.roi.clone(),
@@ -86,7 +86,7 @@ fn run(args: &Slide, kind: Kind, engine: &Engine, images: &Images, out: &mut dyn
     let time = start.elapsed();
     let results = results(done, images.has_many)?;
     save(&args.output, kind, &results)?;
-    if !args.json.replaces_tables() {
+    if !args.with.json.replaces_tables() {
         for (name, tensor) in &results {
             let dims = shapes::sizes_text(tensor.shape());
             writeln!(out, "output  {name}: {} of {dims}", tensor.dtype())?;
@@ -113,16 +113,16 @@ fn run(args: &Slide, kind: Kind, engine: &Engine, images: &Images, out: &mut dyn
         "time_ms": time.as_secs_f64() * 1e3,
         "outputs": outputs,
     });
-    print::json(out, &args.json, &report)?;
+    print::json(out, &args.with.json, &report)?;
     Ok(Answer::Yes)
 }
 
 fn building(args: &Slide) -> Building {
     Building {
-        threads: args.threads,
+        threads: args.with.threads,
         tune_level: args.tune_level,
-        device: args.device,
-        precision: AskedPrecision::Named(args.precision),
+        device: args.with.device,
+        precision: AskedPrecision::Named(args.with.precision),
         ..Building::default()
     }
 }

@@ -54,12 +54,6 @@ mod tests {
     use super::*;
     use planish_testing::Random;
 
-    fn of(values: &[f32]) -> Histogram {
-        let mut histogram = Histogram::default();
-        histogram.add(values);
-        histogram
-    }
-
     /// What the error is for the values themselves.
     fn exact(values: &[f32], threshold: f64) -> f64 {
         let step = threshold / f64::from(MAX_INT8);
@@ -77,7 +71,7 @@ mod tests {
     fn the_error_is_that_of_the_values() {
         let mut random = Random::new(5);
         let values: Vec<f32> = (0..100_000).map(|_| random.normal() as f32).collect();
-        let histogram = of(&values);
+        let histogram = Histogram::of(&values);
         for threshold in [0.5, 1.0, 2.0, 3.0, 4.0, 5.0] {
             let (estimated, exact) = (squared_error(&histogram, threshold), exact(&values, threshold));
             assert!((estimated / exact - 1.0).abs() < SPREAD, "{threshold}: {estimated} {exact}");
@@ -90,7 +84,7 @@ mod tests {
         // Cubes of normal numbers: a heavy tail.
         let values: Vec<f32> = (0..50_000).map(|_| random.normal().powi(3) as f32).collect();
         let largest = values.iter().fold(0f32, |a, b| a.max(b.abs()));
-        let best = threshold(&of(&values), f64::from(largest)).unwrap();
+        let best = threshold(&Histogram::of(&values), f64::from(largest)).unwrap();
         let least = exact(&values, best);
         for idx in 1..=20 {
             let other = f64::from(largest) * f64::from(idx) / 20.0;

@@ -74,6 +74,13 @@ impl Histogram {
         self.n_zeros
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(values: &[f32]) -> Histogram {
+        let mut histogram = Histogram::default();
+        histogram.add(values);
+        histogram
+    }
+
     /// How many values were counted.
     pub fn n_values(&self) -> u64 {
         self.n_zeros + self.counts.iter().sum::<u64>()
@@ -92,16 +99,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(values: &[f32]) -> Histogram {
-        let mut histogram = Histogram::default();
-        histogram.add(values);
-        histogram
-    }
-
     #[test]
     fn the_largest_lies_in_the_upper_half() {
         for largest in [1.0f32, 0.999, 3.7, 1e-30, 1e-45, f32::MAX, f32::MIN_POSITIVE] {
-            let histogram = of(&[largest]);
+            let histogram = Histogram::of(&[largest]);
             let n_used = histogram.counts().len();
             assert!((BINS / 2 + 1..=BINS).contains(&n_used), "{largest}: {n_used}");
             let low = (n_used - 1) as f64 * histogram.width();
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn zeros_are_counted_apart() {
-        let mut histogram = of(&[0.0, -0.0]);
+        let mut histogram = Histogram::of(&[0.0, -0.0]);
         assert_eq!((histogram.n_zeros(), histogram.counts().len()), (2, 0));
         histogram.add(&[0.0, -1.5]);
         assert_eq!((histogram.n_zeros(), histogram.n_values()), (3, 4));
@@ -120,13 +121,13 @@ mod tests {
 
     #[test]
     fn growth_merges_neighbours() {
-        let mut histogram = of(&[1.0, 1.0]);
+        let mut histogram = Histogram::of(&[1.0, 1.0]);
         let (width, place) = (histogram.width(), histogram.counts().len() - 1);
         histogram.add(&[4.0]);
         assert_eq!(histogram.width(), 4.0 * width);
         assert_eq!(histogram.counts()[place / 4], 2);
         // From the smallest f32 to the largest: everything before is in the first bin.
-        let mut histogram = of(&[1e-45; 3]);
+        let mut histogram = Histogram::of(&[1e-45; 3]);
         histogram.add(&[f32::MAX]);
         assert_eq!((histogram.counts()[0], histogram.n_values()), (3, 4));
     }
@@ -140,7 +141,7 @@ mod tests {
             cut in 1usize..50,
         ) {
             let values: Vec<f32> = values.iter().zip(&scales).map(|(value, &by)| value * 2f32.powi(by)).collect();
-            let whole = of(&values);
+            let whole = Histogram::of(&values);
             let mut pieces = Histogram::default();
             values.chunks(cut).for_each(|piece| pieces.add(piece));
             prop_assert_eq!(&whole, &pieces);
@@ -153,7 +154,7 @@ mod tests {
         /// Every value is in the bin that holds its magnitude.
         #[test]
         fn bins_hold_their_magnitudes(values in proptest::collection::vec(-1e3f32..1e3, 1..100)) {
-            let histogram = of(&values);
+            let histogram = Histogram::of(&values);
             let mut expected = vec![0u64; histogram.counts().len()];
             for value in values.iter().filter(|value| **value != 0.0) {
                 expected[(f64::from(value.abs()) / histogram.width()).floor() as usize] += 1;

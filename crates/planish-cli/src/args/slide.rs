@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::{Json, Opening};
+use super::RunWith;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Slide {
@@ -56,25 +56,11 @@ pub(crate) struct Slide {
     /// Divided by, for each channel
     #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
     pub(crate) std: Vec<f64>,
-    /// The device to run on: cpu, cuda, cuda:1, or auto (a GPU if there is one)
-    #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
-    pub(crate) device: planish::Device,
-    /// The precision of activations, weights and products: fp32, tf32, fp16 or bf16
-    #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
-    pub(crate) precision: planish::Precision,
-    /// CPU threads; all that this process may use if not given
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
     /// Tuning effort before the run, see `planish build`
     #[arg(long, value_name = "0..5", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=5))]
     pub(crate) tune_level: u32,
-    /// Do not use the plan cache: always build, and keep nothing
-    #[arg(long)]
-    pub(crate) no_cache: bool,
     #[command(flatten)]
-    pub(crate) opening: Opening,
-    #[command(flatten)]
-    pub(crate) json: Json,
+    pub(crate) with: RunWith,
 }
 
 /// How overlapping windows are blended.

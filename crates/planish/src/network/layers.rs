@@ -7,6 +7,19 @@ use planish_tensor::DType;
 use super::{NetworkBuilder, Operand, Window, Wire};
 use crate::Error;
 
+/// An operator of the table that looks through a window: what all of them have, and what they have of their own.
+macro_rules! windowed {
+    ($op:ident { $($own:tt)* }, $window:expr, $n_axes:expr) => {
+        op::$op {
+            dilations: $window.dilations_over($n_axes),
+            pads: $window.pads_over($n_axes),
+            auto_pad: $window.auto_pad(),
+            strides: $window.strides_over($n_axes),
+            $($own)*
+        }
+    };
+}
+
 /// How attention is divided into heads and what it may look at.
 ///
 /// ```
@@ -196,14 +209,8 @@ impl NetworkBuilder {
         window: Window,
     ) -> Result<Wire, Error> {
         let n_axes = self.n_spatial(x)?;
-        let op = op::Conv {
-            group: window.n_groups(),
-            pads: window.pads_over(n_axes),
-            auto_pad: window.auto_pad(),
-            strides: window.strides_over(n_axes),
-            dilations: window.dilations_over(n_axes),
-            kernel_shape: Some(window.kernel().to_vec()).filter(|kernel| !kernel.is_empty()),
-        };
+        let (group, kernel_shape) = (window.n_groups(), window.known_kernel());
+        let op = windowed!(Conv { group, kernel_shape }, window, n_axes);
         self.weighted(op, x, weight.into(), bias)
     }
 
@@ -242,16 +249,12 @@ impl NetworkBuilder {
         window: Window,
     ) -> Result<Wire, Error> {
         let n_axes = self.n_spatial(x)?;
-        let op = op::ConvTranspose {
-            group: window.n_groups(),
-            auto_pad: window.auto_pad(),
-            strides: window.strides_over(n_axes),
-            pads: window.pads_over(n_axes),
-            output_padding: Vec::new(),
-            dilations: window.dilations_over(n_axes),
-            output_shape: None,
-            kernel_shape: Some(window.kernel().to_vec()).filter(|kernel| !kernel.is_empty()),
-        };
+        let (group, kernel_shape) = (window.n_groups(), window.known_kernel());
+        let op = windowed!(
+            ConvTranspose { group, kernel_shape, output_padding: Vec::new(), output_shape: None },
+            window,
+            n_axes
+        );
         self.weighted(op, x, weight.into(), bias)
     }
 
@@ -393,15 +396,8 @@ impl NetworkBuilder {
     /// The largest in every window; the window needs a size (`Window::of`).
     pub fn max_pool(&mut self, x: Wire, window: Window) -> Result<Wire, Error> {
         let n_axes = self.n_spatial(x)?;
-        let op = op::MaxPool {
-            storage_order: 0,
-            dilations: window.dilations_over(n_axes),
-            ceil_mode: false,
-            pads: window.pads_over(n_axes),
-            auto_pad: window.auto_pad(),
-            strides: window.strides_over(n_axes),
-            kernel_shape: window.kernel().to_vec(),
-        };
+        let kernel_shape = window.kernel().to_vec();
+        let op = windowed!(MaxPool { storage_order: 0, ceil_mode: false, kernel_shape }, window, n_axes);
         self.op(op, &[x])
     }
 
@@ -418,15 +414,12 @@ impl NetworkBuilder {
     /// ```
     pub fn average_pool(&mut self, x: Wire, window: Window) -> Result<Wire, Error> {
         let n_axes = self.n_spatial(x)?;
-        let op = op::AveragePool {
-            count_include_pad: false,
-            dilations: window.dilations_over(n_axes),
-            ceil_mode: false,
-            pads: window.pads_over(n_axes),
-            auto_pad: window.auto_pad(),
-            strides: window.strides_over(n_axes),
-            kernel_shape: window.kernel().to_vec(),
-        };
+        let kernel_shape = window.kernel().to_vec();
+        let op = windowed!(
+            AveragePool { count_include_pad: false, ceil_mode: false, kernel_shape },
+            window,
+            n_axes
+        );
         self.op(op, &[x])
     }
 

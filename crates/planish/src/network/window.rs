@@ -114,6 +114,11 @@ impl Window {
         &self.kernel
     }
 
+    /// The size, if it is not left to the weights.
+    pub(super) fn known_kernel(&self) -> Option<Vec<i64>> {
+        Some(self.kernel.to_vec()).filter(|kernel| !kernel.is_empty())
+    }
+
     pub(super) fn strides_over(&self, n_axes: usize) -> Vec<i64> {
         self.strides.over(n_axes)
     }
