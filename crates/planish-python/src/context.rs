@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use planish::{Context, ContextPool, ErrorKind, Lease};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyType};
 
 use crate::errors::wrong;
-use crate::runs::Runs;
+use crate::runs::{Callable, Called, Inputs, Named, Runs};
 
 /// A context of one's own, or one that a pool lent.
 enum Held {
@@ -56,17 +56,17 @@ impl PyContext {
             }
         }
     }
+}
 
-    fn outputs<'py>(
-        &self,
-        py: Python<'py>,
-        inputs: &Bound<'py, PyTuple>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let inputs = self.runs.in_order(py, inputs, named)?;
+impl Callable for PyContext {
+    fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    fn with_context<T>(&self, py: Python<'_>, work: impl FnOnce(&mut Context) -> PyResult<T>) -> PyResult<T> {
         let mut held = self.lock(py);
         let held = held.as_mut().ok_or_else(|| wrong(py, ErrorKind::BadOption, "the context is closed"))?;
-        self.runs.run(py, held.context(), &inputs)
+        work(held.context())
     }
 }
 
@@ -74,13 +74,8 @@ impl PyContext {
 impl PyContext {
     /// Runs on inputs by position or by name, and gives the output, or a tuple of all outputs.
     #[pyo3(signature = (*inputs, **named))]
-    fn __call__<'py>(
-        &self,
-        py: Python<'py>,
-        inputs: &Bound<'py, PyTuple>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Runs::called(py, self.outputs(py, inputs, named)?)
+    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+        self.call(inputs, named)
     }
 
     /// Runs on a dict of inputs, and gives a dict of outputs.
@@ -88,9 +83,8 @@ impl PyContext {
     /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }'))
     /// >>> plan.engine().context().run({"x": numpy.float32([-1, 2])})
     /// {'y': array([0., 2.], dtype=float32)}
-    fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
-        let outputs = self.outputs(py, &PyTuple::empty(py), Some(inputs))?;
-        self.runs.by_name(py, outputs)
+    fn run<'py>(&self, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        self.call_named(inputs)
     }
 
     /// Gives the memory back, or the context to its pool. Using it afterwards is an error.
@@ -143,6 +137,16 @@ impl Pool {
     }
 }
 
+impl Callable for Pool {
+    fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    fn with_context<T>(&self, py: Python<'_>, work: impl FnOnce(&mut Context) -> PyResult<T>) -> PyResult<T> {
+        work(&mut self.wait(py))
+    }
+}
+
 #[pymethods]
 impl Pool {
     /// A free context; waits until there is one. It goes back when it is closed, which a `with` block does.
@@ -153,22 +157,12 @@ impl Pool {
 
     /// Runs in a free context on inputs by position or by name, and gives the output, or a tuple of all outputs.
     #[pyo3(signature = (*inputs, **named))]
-    fn __call__<'py>(
-        &self,
-        py: Python<'py>,
-        inputs: &Bound<'py, PyTuple>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let inputs = self.runs.in_order(py, inputs, named)?;
-        let mut lease = self.wait(py);
-        Runs::called(py, self.runs.run(py, &mut lease, &inputs)?)
+    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+        self.call(inputs, named)
     }
 
     /// Runs in a free context on a dict of inputs, and gives a dict of outputs.
-    fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
-        let inputs = self.runs.in_order(py, &PyTuple::empty(py), Some(inputs))?;
-        let mut lease = self.wait(py);
-        let outputs = self.runs.run(py, &mut lease, &inputs)?;
-        self.runs.by_name(py, outputs)
+    fn run<'py>(&self, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        self.call_named(inputs)
     }
 }

@@ -16,7 +16,7 @@ use crate::errors::{OrRaise, wrong};
 use crate::everyday::{self, OneOrMore};
 use crate::plan::parse_device;
 use crate::port::TensorInfo;
-use crate::runs::Runs;
+use crate::runs::{Callable, Called, Inputs, Named, Runs};
 
 /// A plan on a device, ready to run, shared by any number of threads: what `planish.load` and `plan.engine()` give.
 ///
@@ -71,8 +71,13 @@ impl Engine {
     fn new_context(&self, py: Python<'_>) -> PyResult<Context> {
         py.detach(|| self.runs.engine.context_with(self.options)).or_raise(py)
     }
+}
 
-    /// Does something with a context that nobody else uses.
+impl Callable for Engine {
+    fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
     fn with_context<T>(&self, py: Python<'_>, work: impl FnOnce(&mut Context) -> PyResult<T>) -> PyResult<T> {
         let free = self.free().pop();
         let mut context = match free {
@@ -87,29 +92,14 @@ impl Engine {
         }
         result
     }
-
-    fn outputs<'py>(
-        &self,
-        py: Python<'py>,
-        inputs: &Bound<'py, PyTuple>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let inputs = self.runs.in_order(py, inputs, named)?;
-        self.with_context(py, |context| self.runs.run(py, context, &inputs))
-    }
 }
 
 #[pymethods]
 impl Engine {
     /// Runs on inputs by position or by name, and gives the output, or a tuple of all outputs.
     #[pyo3(signature = (*inputs, **named))]
-    fn __call__<'py>(
-        &self,
-        py: Python<'py>,
-        inputs: &Bound<'py, PyTuple>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Runs::called(py, self.outputs(py, inputs, named)?)
+    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+        self.call(inputs, named)
     }
 
     /// Runs on a dict of inputs, and gives a dict of outputs.
@@ -117,9 +107,8 @@ impl Engine {
     /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }'))
     /// >>> plan.engine().run({"x": numpy.float32([-1, 2])})
     /// {'y': array([0., 2.], dtype=float32)}
-    fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
-        let outputs = self.outputs(py, &PyTuple::empty(py), Some(inputs))?;
-        self.runs.by_name(py, outputs)
+    fn run<'py>(&self, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        self.call_named(inputs)
     }
 
     /// The same as a call, for `await`: the run goes on beside the event loop, in a thread of its own.
@@ -129,11 +118,7 @@ impl Engine {
     /// >>> asyncio.run(plan.engine().run_async(numpy.float32([-1, 2])))
     /// array([0., 2.], dtype=float32)
     #[pyo3(signature = (*inputs, **named))]
-    fn run_async<'py>(
-        slf: &Bound<'py, Self>,
-        inputs: &Bound<'py, PyTuple>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn run_async<'py>(slf: &Bound<'py, Self>, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
         let py = slf.py();
         let beside = py.import(intern!(py, "planish._beside"))?;
         beside.call_method1(intern!(py, "run_async"), (slf, inputs, named))

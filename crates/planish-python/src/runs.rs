@@ -13,6 +13,44 @@ use crate::errors::{OrRaise, wrong};
 use crate::memory::{check_possible, to_python};
 use crate::port::dtype_of;
 
+/// Inputs of a call by position.
+pub(crate) type Inputs<'a, 'py> = &'a Bound<'py, PyTuple>;
+/// Inputs of a call by name.
+pub(crate) type Named<'a, 'py> = Option<&'a Bound<'py, PyDict>>;
+/// What a call gives: the output, or a tuple of all outputs.
+pub(crate) type Called<'py> = PyResult<Bound<'py, PyAny>>;
+
+/// What can be called on arrays.
+pub(crate) trait Callable {
+    fn runs(&self) -> &Runs;
+
+    /// Does something with a context that nobody else uses meanwhile.
+    fn with_context<T>(&self, py: Python<'_>, work: impl FnOnce(&mut Context) -> PyResult<T>) -> PyResult<T>;
+
+    fn outputs<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Inputs<'_, 'py>,
+        named: Named<'_, 'py>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let inputs = self.runs().in_order(py, inputs, named)?;
+        self.with_context(py, |context| self.runs().run(py, context, &inputs))
+    }
+
+    /// By position or by name: the output, or a tuple of all outputs.
+    fn call<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+        let py = inputs.py();
+        Runs::called(py, self.outputs(py, inputs, named)?)
+    }
+
+    /// By name: a dict of outputs.
+    fn call_named<'py>(&self, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        let py = inputs.py();
+        let outputs = self.outputs(py, &PyTuple::empty(py), Some(inputs))?;
+        self.runs().by_name(py, outputs)
+    }
+}
+
 /// What all contexts of an engine share on the side of Python.
 pub(crate) struct Runs {
     pub(crate) engine: Engine,

@@ -78,6 +78,15 @@ def test_a_pool_lends_its_contexts_in_turn(relu):
     assert done.is_set()
 
 
+def in_threads(n, work):
+    """Does the work in threads at once, each with its number."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_any_number_of_threads_share_an_engine(add):
     wrong = []
 
@@ -87,11 +96,7 @@ def test_any_number_of_threads_share_an_engine(add):
             if not (add(a, a) == 2 * number).all():
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(8, work)
     assert not wrong
 
 
@@ -104,11 +109,7 @@ def test_one_context_serves_threads_one_after_another(relu):
                 if not (context(np.full((2, 4), number, np.float32)) == number).all():
                     wrong.append(number)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(4, work)
     assert not wrong
 
 
