@@ -134,8 +134,8 @@ impl Command {
         Some(match self {
             Command::Inspect(args) => &args.json,
             Command::Build(args) => &args.json,
-            Command::Run(args) => &args.json,
-            Command::Slide(args) => &args.json,
+            Command::Run(args) => &args.with.json,
+            Command::Slide(args) => &args.with.json,
             Command::Refit(args) => &args.json,
             Command::Check(args) => &args.json,
             Command::Calibrate(args) => &args.json,
