@@ -74,7 +74,7 @@ impl Callable for PyContext {
 impl PyContext {
     /// Runs on inputs by position or by name, and gives the output, or a tuple of all outputs.
     #[pyo3(signature = (*inputs, **named))]
-    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Option<Named<'_, 'py>>) -> Called<'py> {
         self.call(inputs, named)
     }
 
@@ -157,7 +157,7 @@ impl Pool {
 
     /// Runs in a free context on inputs by position or by name, and gives the output, or a tuple of all outputs.
     #[pyo3(signature = (*inputs, **named))]
-    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Option<Named<'_, 'py>>) -> Called<'py> {
         self.call(inputs, named)
     }
 

@@ -98,7 +98,7 @@ impl Callable for Engine {
 impl Engine {
     /// Runs on inputs by position or by name, and gives the output, or a tuple of all outputs.
     #[pyo3(signature = (*inputs, **named))]
-    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+    fn __call__<'py>(&self, inputs: Inputs<'_, 'py>, named: Option<Named<'_, 'py>>) -> Called<'py> {
         self.call(inputs, named)
     }
 
@@ -118,7 +118,11 @@ impl Engine {
     /// >>> asyncio.run(plan.engine().run_async(numpy.float32([-1, 2])))
     /// array([0., 2.], dtype=float32)
     #[pyo3(signature = (*inputs, **named))]
-    fn run_async<'py>(slf: &Bound<'py, Self>, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+    fn run_async<'py>(
+        slf: &Bound<'py, Self>,
+        inputs: Inputs<'_, 'py>,
+        named: Option<Named<'_, 'py>>,
+    ) -> Called<'py> {
         let py = slf.py();
         let beside = py.import(intern!(py, "planish._beside"))?;
         beside.call_method1(intern!(py, "run_async"), (slf, inputs, named))

@@ -16,7 +16,7 @@ use crate::port::dtype_of;
 /// Inputs of a call by position.
 pub(crate) type Inputs<'a, 'py> = &'a Bound<'py, PyTuple>;
 /// Inputs of a call by name.
-pub(crate) type Named<'a, 'py> = Option<&'a Bound<'py, PyDict>>;
+pub(crate) type Named<'a, 'py> = &'a Bound<'py, PyDict>;
 /// What a call gives: the output, or a tuple of all outputs.
 pub(crate) type Called<'py> = PyResult<Bound<'py, PyAny>>;
 
@@ -31,14 +31,14 @@ pub(crate) trait Callable {
         &self,
         py: Python<'py>,
         inputs: Inputs<'_, 'py>,
-        named: Named<'_, 'py>,
+        named: Option<Named<'_, 'py>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let inputs = self.runs().in_order(py, inputs, named)?;
         self.with_context(py, |context| self.runs().run(py, context, &inputs))
     }
 
     /// By position or by name: the output, or a tuple of all outputs.
-    fn call<'py>(&self, inputs: Inputs<'_, 'py>, named: Named<'_, 'py>) -> Called<'py> {
+    fn call<'py>(&self, inputs: Inputs<'_, 'py>, named: Option<Named<'_, 'py>>) -> Called<'py> {
         let py = inputs.py();
         Runs::called(py, self.outputs(py, inputs, named)?)
     }
