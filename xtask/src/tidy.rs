@@ -19,7 +19,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-reference", &["planish-op", "planish-tensor"]),
     ("planish-onnx", &[]),
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
-    ("planish-passes", &["planish-ir", "planish-op", "planish-reference", "planish-tensor"]),
+    (
+        "planish-passes",
+        &["planish-ir", "planish-op", "planish-quantize", "planish-reference", "planish-tensor"],
+    ),
     ("planish-import", &["planish-files", "planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
     ("planish-quantize", &["planish-files", "planish-ir", "planish-op", "planish-tensor"]),
     ("planish-kernel", &["planish-op", "planish-tensor"]),

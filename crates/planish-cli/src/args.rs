@@ -294,6 +294,24 @@ pub(crate) enum CodeSource {
     Signed,
 }
 
+/// What is done to layers before they become integers; both steps go by a calibration with channels.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Evening {
+    /// For int8: leave channels as uneven as they are
+    #[arg(long)]
+    pub(crate) no_equalize: bool,
+    /// For int8: leave biases as they are, whatever rounding weights does to the means of outputs
+    #[arg(long)]
+    pub(crate) no_bias_correction: bool,
+}
+
+impl Evening {
+    pub(crate) fn set(&self, options: &mut planish::BuildOptions) {
+        options.equalize = !self.no_equalize;
+        options.correct_biases = !self.no_bias_correction;
+    }
+}
+
 /// How a plan is built, wherever a model is given instead of a plan.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Building {
@@ -313,11 +331,12 @@ pub(crate) struct Building {
     pub(crate) pins: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) calibrating: Calibrating,
-    /// For int8: quantize matrix products alone, by ranges that are found in each run; needs no calibration
-    #[arg(long, conflicts_with = "calib")]
-    pub(crate) dynamic: bool,
-    /// Store the weights of large matrix products as integers, rounded to nearest in groups: int8, int4, or with the
-    /// elements of a group as in int4:32; activations stay as they are
+    /// For int8: quantize matrix products alone, by ranges that are found in each run, of every row (if nothing is said) or
+    /// of the whole tensor that a product reads; needs no calibration
+    #[arg(long, value_name = "row|tensor", conflicts_with = "calib", num_args = 0..=1, require_equals = true, default_missing_value = "row")]
+    pub(crate) dynamic: Option<planish::DynamicRange>,
+    /// Store the weights of large matrix products as integers in groups: int8, int4, or with the elements of a group as in
+    /// int4:32; activations stay as they are. With samples in --calib weights are rounded with regard to what products read
     #[arg(long, value_name = "int8|int4[:GROUP]")]
     pub(crate) weights: Option<planish::WeightStorage>,
     /// Keep the types that the model says; nothing is chosen
@@ -326,6 +345,8 @@ pub(crate) struct Building {
     /// For int8: weights within ±63 instead of ±127
     #[arg(long)]
     pub(crate) reduced_range: bool,
+    #[command(flatten)]
+    pub(crate) evening: Evening,
     /// Fixed input shapes, as in x:1x3x224x224,mask:1x16; the plan runs at these only
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,

@@ -59,22 +59,28 @@ fn calibrator(args: &Calibrate) -> Result<Calibrator> {
     Ok(Calibrator::percentile(percent)?)
 }
 
-/// The calibration that a model is quantized by: from a file, or of samples; `None` where neither is given.
+/// The calibration that a model is quantized by: from a file, or of samples; `None` where neither is given. For weights alone
+/// it must be samples: files have no second moments.
 pub(crate) fn for_model(
     args: &Calibrating,
     model: &Model,
     device: Device,
     threads: Option<usize>,
+    for_weights: bool,
 ) -> Result<Option<Calibration>> {
     let Some(path) = &args.calib else { return Ok(None) };
     if samples_of(args).is_none() {
+        ensure!(
+            !for_weights,
+            "--weights rounds with regard to samples, which a calibration has not; give samples in --calib, or leave it out"
+        );
         let calibration = Calibration::open(path)?;
         calibration.check_model(model).context("--calib")?;
         return Ok(Some(calibration));
     }
     let pixels = preprocess(&args.pixels);
     let samples = Samples::open(path, model.graph(), args.calib_samples, &pixels).context("--calib")?;
-    run(samples, args.calibrator, model.clone(), device, threads).map(Some)
+    run(samples, args.calibrator, model.clone(), (device, threads), for_weights).map(Some)
 }
 
 /// What is calibrated with, where that is samples and not a calibration.
@@ -101,7 +107,7 @@ pub(crate) fn for_certificate(args: &Calibrating, model: &Model) -> Result<Vec<S
 fn calibrate(args: &Calibrate, calibrator: Calibrator, model: Model, data: &Path) -> Result<Calibration> {
     load::check_device(args.device)?;
     let samples = Samples::open(data, model.graph(), args.samples, &preprocess(&args.pixels))?;
-    run(samples, calibrator, model, args.device, args.threads)
+    run(samples, calibrator, model, (args.device, args.threads), false)
 }
 
 /// Runs the samples.
@@ -109,11 +115,12 @@ fn run(
     samples: Samples,
     calibrator: Calibrator,
     model: Model,
-    device: Device,
-    threads: Option<usize>,
+    (device, threads): (Device, Option<usize>),
+    second_moments: bool,
 ) -> Result<Calibration> {
     samples.notes().iter().for_each(|note| say_note(note));
     let mut builder = CalibrationBuilder::from_model(model).device(device).calibrator(calibrator);
+    builder = builder.second_moments(second_moments);
     if let Some(threads) = threads {
         builder = builder.threads(threads);
     }

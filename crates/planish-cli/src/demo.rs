@@ -1,4 +1,7 @@
-//! `planish demo`: a model made here, built into a plan, checked, timed and compared with the reference.
+//! `planish demo`: a model made here, built into a plan, checked, timed and compared with the reference; and a trained one in
+//! several precisions.
+
+mod trained;
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -97,6 +100,8 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     writeln!(out, "  planish bench {}", shell(&path))?;
     writeln!(out, "  planish profile {}", shell(&path))?;
     writeln!(out, "  planish run {} --inputs {} -o {}", shell(&path), shell(&inputs), shell(&outputs))?;
+    out.flush()?;
+    trained::show(&folder, out)?;
     Ok(Answer::Yes)
 }
 

@@ -328,20 +328,26 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
             say_note(&shapes::untied_note(&untied));
         }
     }
+    let for_weights = building.weights.is_some();
     let calibration = match building.precision {
-        AskedPrecision::Named(Precision::Int8) | AskedPrecision::Auto => {
-            crate::calibrate::for_model(&building.calibrating, &model, device, building.threads)?
-        }
-        _ if building.calibrating.calib.is_some() => {
-            bail!("--calib is for layers of integers; build with --precision int8")
-        }
-        _ => None,
+        AskedPrecision::Named(Precision::Int8 | Precision::Fp16) | AskedPrecision::Auto => true,
+        AskedPrecision::Named(_) if for_weights => true,
+        AskedPrecision::Named(precision) if building.calibrating.calib.is_some() => bail!(
+            "--calib is for integers and for what leaves the range of fp16; {} has the range of fp32 and needs none",
+            precision.name()
+        ),
+        AskedPrecision::Named(_) => false,
+    };
+    let (calibrating, threads) = (&building.calibrating, building.threads);
+    let calibration = match calibration {
+        true => crate::calibrate::for_model(calibrating, &model, device, threads, for_weights)?,
+        false => None,
     };
     if building.weights.is_some() && building.precision == AskedPrecision::Auto {
         bail!("--precision auto chooses how weights are stored; leave --weights out");
     }
     let samples = match building.precision {
-        AskedPrecision::Named(Precision::Int8) if !building.no_verify => {
+        AskedPrecision::Named(_) if !building.no_verify => {
             crate::calibrate::for_certificate(&building.calibrating, &model)?
         }
         _ => Vec::new(),
@@ -385,6 +391,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     set_layer_precisions(options, &layers);
     options.reduced_weights = building.reduced_range;
     options.dynamic = building.dynamic;
+    building.evening.set(options);
     options.weights = building.weights;
     options.strongly_typed = building.strongly_typed;
     if profiles.is_empty() {

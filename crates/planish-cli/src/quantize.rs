@@ -15,7 +15,8 @@ pub(crate) fn command(args: &Quantize, out: &mut dyn Write) -> Result<Answer> {
     let path = args.output.clone().unwrap_or_else(|| beside(&args.model));
     files::check_target(&path, files::Kind::Onnx, &[&args.model])?;
     let model = Model::open(&args.model)?;
-    let calibration = calibrate::for_model(&args.calibrating, &model, Device::Cpu, None)?;
+    let calibration =
+        calibrate::for_model(&args.calibrating, &model, Device::Cpu, None, args.weights.is_some())?;
     let precision = if args.weights.is_some() { Precision::Fp32 } else { Precision::Int8 };
     let mut builder = Builder::from_model(model).device(Device::Cpu).precision(precision);
     if let Some(calibration) = &calibration {
@@ -25,6 +26,7 @@ pub(crate) fn command(args: &Quantize, out: &mut dyn Write) -> Result<Answer> {
     load::set_layer_precisions(options, &args.layer_precision);
     options.reduced_weights = args.reduced_range;
     options.dynamic = args.dynamic;
+    args.evening.set(options);
     options.weights = args.weights;
     options.explain = args.explain;
     let quantized = builder.quantize()?;

@@ -316,16 +316,19 @@ pub fn layer_of(graph: &Graph, program: &Program, step: &Step) -> String {
 }
 
 /// The layers of a plan's graph that are of low precision: their data is dequantized, or of 16 bits. In tf32 all are, and
-/// patterns of names do not reach them.
+/// patterns of names do not reach them. Where 16 bits are only what weights and factors are rounded to, as on a CPU, types do
+/// not tell, and all layers count but those that the caller has named.
 pub fn low_layers(graph: &Graph, precision: Precision) -> Vec<String> {
     let dtype = |id: &Option<ValueId>| id.and_then(|id| graph.value(id).ty.as_tensor().map(|ty| ty.dtype));
     let is_dequantized = |id: &Option<ValueId>| {
         let maker = id.and_then(|id| graph.value(id).producer).map(|node| &graph.node(node).op);
         matches!(maker, Some(Op::DequantizeLinear(_)))
     };
+    let is_stored = |node: &Node| node.outputs.first().and_then(dtype) == precision.storage();
+    let are_stored = graph.nodes().any(|(_, node)| is_stored(node));
     let is_low = |node: &Node| match precision {
         Precision::Int8 => node.inputs.first().is_some_and(is_dequantized),
-        Precision::Fp16 | Precision::Bf16 => node.outputs.first().and_then(dtype) == precision.storage(),
+        Precision::Fp16 | Precision::Bf16 => is_stored(node) || !are_stored,
         Precision::Fp32 | Precision::Tf32 => false,
     };
     let low = graph.nodes().filter(|(_, node)| is_layer(&node.op) && is_low(node));

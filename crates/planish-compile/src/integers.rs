@@ -121,30 +121,41 @@ pub(crate) fn quantize(
 ) -> Result<Graph, BuildError> {
     let refused = |message: String| Err(BuildError::new(BuildErrorKind::Refused, message));
     let brings_its_own = has_quantization(&graph);
-    if options.ranges.is_empty() && !options.dynamic && !brings_its_own {
+    if options.ranges.is_empty() && options.dynamic.is_none() && !brings_its_own {
         return refused(
             "--precision int8 needs the ranges of the model's values: give a calibration or data to calibrate with by \
              --calib, a model that is quantized already, or --dynamic to find them in each run"
                 .to_string(),
         );
     }
-    if options.dynamic && activations == DType::I8 {
+    if options.dynamic.is_some() && activations == DType::I8 {
         return refused(
             "--dynamic: a GPU has no kernels that find ranges; give a calibration by --calib".to_string(),
         );
     }
-    let is_dynamic = options.dynamic && !brings_its_own;
-    let name = if is_dynamic { "quantize_dynamically" } else { "quantize_layers" };
-    let pipeline = match is_dynamic {
-        true => planish_passes::quantize_dynamically(options.reduced_weights, options.fp32_layers.clone()),
-        false => planish_passes::quantize(Quantize {
-            ranges: options.ranges.clone(),
-            activations,
-            kernels,
-            reduced_weights: options.reduced_weights,
-            fp32_layers: options.fp32_layers.clone(),
-            int8_layers: options.int8_layers.clone(),
-        }),
+    let dynamic = options.dynamic.filter(|_| !brings_its_own);
+    let mut graph = graph;
+    let (pipeline, name) = match dynamic {
+        Some(range) => {
+            let (reduced, pins) = (options.reduced_weights, options.fp32_layers.clone());
+            (planish_passes::quantize_dynamically(range, reduced, pins), "quantize_dynamically")
+        }
+        None => {
+            let mut by = Quantize {
+                ranges: options.ranges.clone(),
+                channels: options.channels.clone(),
+                correct_biases: options.correct_biases,
+                activations,
+                kernels,
+                reduced_weights: options.reduced_weights,
+                fp32_layers: options.fp32_layers.clone(),
+                int8_layers: options.int8_layers.clone(),
+            };
+            if options.equalize && !brings_its_own {
+                graph = equalize(graph, &mut by, options, passes, notes)?;
+            }
+            (planish_passes::quantize(by), "quantize_layers")
+        }
     };
     let (graph, _, reasons) = run_and_explain(pipeline, name, graph, options, passes)?;
     let sizes = Sizes::of(&graph, options).pairs();
@@ -171,6 +182,20 @@ pub(crate) fn quantize(
     Ok(graph)
 }
 
+/// Evens out the channels of what layers read, where that is less noise, and notes of how many values.
+fn equalize(
+    graph: Graph,
+    by: &mut Quantize,
+    options: &BuildOptions,
+    passes: &mut Report,
+    notes: &mut Vec<String>,
+) -> Result<Graph, BuildError> {
+    let Some(pipeline) = planish_passes::equalize(&graph, by) else { return Ok(graph) };
+    let (graph, n_evened, _) = run_and_explain(pipeline, "equalize_channels", graph, options, passes)?;
+    notes.push(format!("--precision int8: channels are evened out in front of layers in {n_evened} places"));
+    Ok(graph)
+}
+
 /// Stores the weights of an optimized float model's large matrix products as integers, and notes what that saves and costs.
 pub(crate) fn quantize_weights(
     graph: Graph,
@@ -179,7 +204,8 @@ pub(crate) fn quantize_weights(
     passes: &mut Report,
     notes: &mut Vec<String>,
 ) -> Result<Graph, BuildError> {
-    let pipeline = planish_passes::quantize_weights(storage, options.fp32_layers.clone());
+    let pipeline =
+        planish_passes::quantize_weights(storage, options.fp32_layers.clone(), options.moments.clone());
     let before = graph.clone();
     let (graph, n_stored, reasons) = run_and_explain(pipeline, "quantize_weights", graph, options, passes)?;
     if n_stored == 0 && !has_quantization(&graph) {

@@ -56,7 +56,9 @@ pub use error::{BuildError, BuildErrorKind};
 pub use integers::{Quantized, quantized};
 pub use lower::Lowered;
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
-pub use planish_passes::{ActivationRange, IntegerShare, Report as PassesReport, WeightStorage};
+pub use planish_passes::{
+    ActivationRange, DynamicRange, IntegerShare, Report as PassesReport, WeightStorage,
+};
 pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};

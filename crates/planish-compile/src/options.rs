@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use planish_kernel::{Arithmetic, Backend, Candidate, Problem, REFERENCE_SOURCE, Tactic};
-use planish_passes::{ActivationRange, WeightStorage};
+use planish_passes::{ActivationRange, Channels, DynamicRange, SecondMoments, WeightStorage};
 use planish_plan::Profile;
 use planish_tensor::DType;
 
@@ -92,11 +92,21 @@ pub struct BuildOptions {
     pub fp32_layers: Vec<String>,
     /// The same of layers that [`Precision::Int8`] quantizes though they are first or last ones.
     pub int8_layers: Vec<String>,
-    /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] needs it.
+    /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] needs it, and
+    /// [`Precision::Fp16`] leaves what reaches too far in f32 by it.
     pub ranges: HashMap<String, ActivationRange>,
+    /// The same of what layers read, channel by channel.
+    pub channels: HashMap<String, Channels>,
+    /// How the channels go together of what matrix products read: with it [`BuildOptions::weights`] are rounded with regard
+    /// to that.
+    pub moments: Arc<HashMap<String, SecondMoments>>,
+    /// With [`Precision::Int8`] and channels: evens out what layers read where that is less noise.
+    pub equalize: bool,
+    /// With [`Precision::Int8`] and channels: biases make up for what rounding weights does to means.
+    pub correct_biases: bool,
     /// With [`Precision::Int8`]: matrix products alone are of integers, and the ranges of activations are found in each
     /// run, so that no calibration is needed.
-    pub dynamic: bool,
+    pub dynamic: Option<DynamicRange>,
     /// Weights of large matrix products are stored as integers, and everything is computed as it would be without.
     pub weights: Option<WeightStorage>,
     /// Types are as the model says: nothing is lowered, and other options that choose types are refused.
@@ -154,7 +164,11 @@ impl Default for BuildOptions {
             fp32_layers: Vec::new(),
             int8_layers: Vec::new(),
             ranges: HashMap::new(),
-            dynamic: false,
+            dynamic: None,
+            channels: HashMap::new(),
+            moments: Arc::default(),
+            equalize: true,
+            correct_biases: true,
             weights: None,
             strongly_typed: false,
             reduced_weights: false,
@@ -200,7 +214,10 @@ impl BuildOptions {
         lines.extend((!self.price_transfers).then(|| "price_transfers=false".to_string()));
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.int8_layers.iter().map(|name| format!("int8_layer={name}")));
-        lines.extend(self.dynamic.then(|| "dynamic=true".to_string()));
+        lines.extend(self.dynamic.map(|range| format!("dynamic={range}")));
+        lines.extend((!self.equalize).then(|| "equalize=false".to_string()));
+        lines.extend((!self.correct_biases).then(|| "correct_biases=false".to_string()));
+        lines.extend(self.moments_digest().map(|digest| format!("moments={digest:016x}")));
         lines.extend(self.weights.map(|weights| format!("weights={weights}")));
         lines.extend(self.strongly_typed.then(|| "strongly_typed=true".to_string()));
         lines.extend(self.reduced_weights.then(|| "reduced_weights=true".to_string()));
@@ -238,12 +255,14 @@ impl BuildOptions {
             "precision" => self.precision = Precision::named(value)?,
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
             "int8_layer" => self.int8_layers.push(value.to_string()),
-            "dynamic" => self.dynamic = value.parse().ok()?,
+            "dynamic" => self.dynamic = Some(value.parse().ok()?),
+            "equalize" => self.equalize = value.parse().ok()?,
+            "correct_biases" => self.correct_biases = value.parse().ok()?,
             "weights" => self.weights = Some(value.parse().ok()?),
             "strongly_typed" => self.strongly_typed = value.parse().ok()?,
             "reduced_weights" => self.reduced_weights = value.parse().ok()?,
             // The integers that the ranges led to are in the plan's graph.
-            "ranges" => {}
+            "ranges" | "moments" => {}
             "tactic_sources" => {
                 // A source that is not known here gives no tactics.
                 let known: Vec<&str> =
@@ -276,10 +295,10 @@ impl BuildOptions {
                 "--strongly-typed keeps the types of the model; leave --precision, --layer-precision and --weights out",
             );
         }
-        if self.dynamic && self.precision != Precision::Int8 {
+        if self.dynamic.is_some() && self.precision != Precision::Int8 {
             return wrong("--dynamic is for layers of integers; build with --precision int8");
         }
-        if self.dynamic && !self.ranges.is_empty() {
+        if self.dynamic.is_some() && !self.ranges.is_empty() {
             return wrong("--dynamic finds ranges in each run; leave the calibration out, or --dynamic");
         }
         if self.weights.is_some() && self.precision == Precision::Int8 {
@@ -290,17 +309,25 @@ impl BuildOptions {
         Ok(())
     }
 
-    /// Tells ranges from others (FNV-1a over names and bits, in the order of the names); `None` where there are none.
+    /// Tells ranges and channels from others; `None` where there are none.
     fn ranges_digest(&self) -> Option<u64> {
-        let mut all: Vec<(&String, &ActivationRange)> = self.ranges.iter().collect();
-        all.sort_by_key(|(name, _)| *name);
-        let one = |(name, range): &(&String, &ActivationRange)| {
-            let numbers = [range.min, range.max, range.threshold].map(f32::to_le_bytes);
-            [name.as_bytes(), &[0], &numbers.concat()].concat()
+        let range = |(name, range): (&String, &ActivationRange)| {
+            (name.clone(), vec![range.min, range.max, range.threshold])
         };
-        let mix = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let digest = all.iter().flat_map(one).fold(0xcbf2_9ce4_8422_2325, mix);
-        (!all.is_empty()).then_some(digest)
+        let channels = |(name, channels): (&String, &Channels)| {
+            let Channels { means, roots, largest } = channels;
+            (format!("{name} by channel"), [&means[..], roots, largest].concat())
+        };
+        digest(self.ranges.iter().map(range).chain(self.channels.iter().map(channels)))
+    }
+
+    /// The same of moments.
+    fn moments_digest(&self) -> Option<u64> {
+        let one = |(name, moments): (&String, &SecondMoments)| {
+            let diagonal = (0..moments.n_channels()).map(|channel| moments.mean(channel, channel) as f32);
+            (name.clone(), diagonal.collect())
+        };
+        digest(self.moments.iter().map(one))
     }
 
     /// Tells how far a stage is.
@@ -365,6 +392,19 @@ impl BuildOptions {
     }
 }
 
+/// FNV-1a over names and bits, in the order of the names; `None` where there are none.
+fn digest(named: impl Iterator<Item = (String, Vec<f32>)>) -> Option<u64> {
+    let mut all: Vec<(String, Vec<f32>)> = named.collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let one = |(name, numbers): &(String, Vec<f32>)| {
+        let bits: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        [name.as_bytes(), &[0], &bits].concat()
+    };
+    let mix = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let digest = all.iter().flat_map(one).fold(0xcbf2_9ce4_8422_2325, mix);
+    (!all.is_empty()).then_some(digest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,7 +415,9 @@ mod tests {
             precision: Precision::Fp16,
             fp32_layers: vec!["head*".into()],
             int8_layers: vec!["stem".into()],
-            dynamic: true,
+            dynamic: Some(DynamicRange::Tensor),
+            equalize: false,
+            correct_biases: false,
             weights: "int4:64".parse().ok(),
             strongly_typed: true,
             reduced_weights: true,
@@ -404,8 +446,8 @@ mod tests {
         let weights = || BuildOptions { weights: "int8".parse().ok(), ..usual() };
         assert!(!refused(usual()) && !refused(weights()) && !refused(int8()));
         assert!(
-            !refused(BuildOptions { dynamic: true, ..int8() })
-                && refused(BuildOptions { dynamic: true, ..usual() })
+            !refused(BuildOptions { dynamic: Some(DynamicRange::Row), ..int8() })
+                && refused(BuildOptions { dynamic: Some(DynamicRange::Row), ..usual() })
         );
         assert!(refused(BuildOptions { precision: Precision::Int8, ..weights() }));
         for other in [int8(), weights(), BuildOptions { fp32_layers: vec!["a".into()], ..usual() }] {

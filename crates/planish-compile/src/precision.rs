@@ -1,6 +1,6 @@
 //! The graph in the number types that were asked for, and what of it stays in f32.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use planish_ir::Graph;
@@ -57,7 +57,8 @@ pub(crate) fn lower_precision(
             Ok(graph)
         }
         Some(storage) => {
-            let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone());
+            let ranges = if is_int8 { HashMap::new() } else { options.ranges.clone() };
+            let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone(), ranges);
             let (graph, _, reasons) = run_and_explain(pipeline, "lower_precision", graph, options, passes)?;
             if !is_int8 {
                 // Of integers most nodes are something else than 16-bit floats; which of them is no news.

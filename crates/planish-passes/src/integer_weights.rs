@@ -56,6 +56,23 @@ impl Rounded {
     }
 }
 
+impl Rounded {
+    /// The weights of a layer by integers of at most `largest`, and which of the scales each has.
+    pub(crate) fn weights(
+        node: &Node,
+        weights: &Tensor,
+        largest: i64,
+    ) -> Result<(Rounded, impl Fn(usize) -> usize + use<>), &'static str> {
+        let values = weights.elements::<f32>().map_err(|_| "its weights are not in f32")?;
+        let axis = channel_axis(&node.op, weights.rank());
+        let n_channels = weights.shape().get(axis).copied().unwrap_or(1);
+        let inner: usize = weights.shape().iter().skip(axis + 1).product();
+        let channel = move |flat: usize| flat / inner.max(1) % n_channels.max(1);
+        let rounded = Rounded::to_nearest(&values, channel, n_channels, largest)?;
+        Ok((rounded, channel))
+    }
+}
+
 /// The axis of a layer's weights that its output channels lie along. With groups a transposed convolution has several
 /// channels at one place of it, which share a scale.
 fn channel_axis(op: &Op, rank: usize) -> usize {
@@ -76,13 +93,10 @@ pub(crate) fn quantized(
 ) -> Result<Operand, String> {
     let weights = cx.input(node, 1).and_then(|id| Some((id, cx.constant(id)?)));
     let (id, tensor) = weights.ok_or("its weights are not constant")?;
-    let values = tensor.elements::<f32>().map_err(|_| "its weights are not in f32")?;
     let shape = tensor.shape();
     let axis = channel_axis(&node.op, shape.len());
-    let n_channels = shape.get(axis).copied().unwrap_or(1);
-    let inner: usize = shape.iter().skip(axis + 1).product();
-    let channel = |flat: usize| flat / inner.max(1) % n_channels.max(1);
-    let Rounded { integers, scales } = Rounded::to_nearest(&values, channel, n_channels, largest)?;
+    let (Rounded { integers, scales }, _) = Rounded::weights(node, tensor, largest)?;
+    let n_channels = scales.len();
     let bad = |_| "its weights do not fit their shape".to_string();
     let name = cx.name(id);
     let integers = Tensor::new(shape, integers).map_err(bad)?;

@@ -85,6 +85,15 @@ impl<'g> Layer<'g> {
         self.n_channels
     }
 
+    /// The channels that it reads.
+    pub(crate) fn n_inputs(&self) -> usize {
+        self.n_inputs
+    }
+
+    pub(crate) fn weight(&self) -> &'g Tensor {
+        self.weight
+    }
+
     /// The axis of the output that holds the channels.
     pub(crate) fn channel_axis(&self) -> usize {
         match self.node.op {
@@ -111,7 +120,7 @@ impl<'g> Layer<'g> {
             .map(|channel| bias(channel) * affine.scale[channel] + affine.shift[channel])
             .collect();
         let input = self.node.inputs.first().copied().flatten().ok_or("the layer has no input")?;
-        self.emit(cx, patch, input, weights, bias)
+        self.emit(cx, patch, input.into(), weights, bias)
     }
 
     /// Adds the layer with `affine` applied to the channels of its input; an error in words if it cannot.
@@ -119,7 +128,7 @@ impl<'g> Layer<'g> {
         &self,
         cx: &View<'_>,
         patch: &mut Patch,
-        input: ValueId,
+        input: impl Into<Operand>,
         affine: &Affine,
     ) -> Result<Operand, &'static str> {
         if affine.scale.len() != self.n_inputs {
@@ -135,7 +144,7 @@ impl<'g> Layer<'g> {
             }
             Op::Gemm(op) if op.trans_a => return Err("the product reads its input transposed"),
             Op::Gemm(_) => {}
-            Op::MatMul(_) if self.rank == 2 => {}
+            Op::MatMul(_) if self.rank == 2 || affine.shift.iter().all(|&shift| shift == 0.0) => {}
             _ => return Err("only convolutions and products of matrices take over a scale of their input"),
         }
         let weights = Some(self.scaled_weights(|_, input| affine.scale[input]));
@@ -151,7 +160,7 @@ impl<'g> Layer<'g> {
         self.for_each_weight(|idx, channel, input| {
             bias[channel] += alpha * values[idx] * affine.shift[input]
         });
-        self.emit(cx, patch, input, weights, bias)
+        self.emit(cx, patch, input.into(), weights, bias)
     }
 
     fn scaled_weights(&self, scale: impl Fn(usize, usize) -> f64) -> Vec<f64> {
@@ -161,7 +170,7 @@ impl<'g> Layer<'g> {
     }
 
     /// Calls with the place of each weight, its output channel and its input channel.
-    fn for_each_weight(&self, mut visit: impl FnMut(usize, usize, usize)) {
+    pub(crate) fn for_each_weight(&self, mut visit: impl FnMut(usize, usize, usize)) {
         let shape = self.weight.shape();
         let (rows, columns) = (shape[0], shape[1]);
         let taps: usize = shape[2..].iter().product();
@@ -184,7 +193,7 @@ impl<'g> Layer<'g> {
         &self,
         cx: &View<'_>,
         patch: &mut Patch,
-        input: ValueId,
+        input: Operand,
         weights: Option<Vec<f64>>,
         bias: Vec<f64>,
     ) -> Result<Operand, &'static str> {
@@ -206,7 +215,7 @@ impl<'g> Layer<'g> {
                 patch.constant(cx.name(self.weight_id), weights)
             }
         };
-        let mut inputs = vec![Some(input.into()), Some(weights)];
+        let mut inputs = vec![Some(input), Some(weights)];
         if has_bias {
             let tensor = Tensor::from_f64s(dtype, &[bias.len()], &bias).map_err(|_| bad)?;
             let name = match cx.input(self.node, 2) {

@@ -1,5 +1,10 @@
 //! The order of the passes, and why each stands where it does. Nothing else knows the order.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use planish_ir::Graph;
+use planish_quantize::SecondMoments;
 use planish_tensor::DType;
 
 use crate::driver::{Pass, Pipeline};
@@ -24,8 +29,8 @@ use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PUSH_SLICES;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::quantize_biases::QUANTIZE_BIASES;
-use crate::passes::quantize_dynamically::QuantizeDynamically;
-use crate::passes::quantize_layers::{Quantize, QuantizeLayers};
+use crate::passes::quantize_dynamically::{DynamicRange, QuantizeDynamically};
+use crate::passes::quantize_layers::{ActivationRange, Equalize, Quantize, QuantizeLayers};
 use crate::passes::quantize_weights::{QuantizeWeights, WeightStorage};
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RECOGNIZE_ATTENTION;
@@ -59,6 +64,7 @@ use crate::passes::spell_global_pools::SpellGlobalPools;
 use crate::passes::spell_integer_products::SPELL_INTEGER_PRODUCTS;
 use crate::passes::spell_qlinear::SPELL_QLINEAR;
 use crate::passes::unmerge_rows::UNMERGE_ROWS;
+use crate::view::View;
 
 /// The passes that every build runs.
 pub fn standard() -> Pipeline {
@@ -127,10 +133,11 @@ fn folding() -> [Pass; 2] {
 }
 
 /// The passes that bring an optimized graph to a float type of 16 bits; nodes whose names match one of `pins`
-/// (`*` stands for any letters, `?` for one) stay in f32.
-pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
+/// (`*` stands for any letters, `?` for one) stay in f32,
+/// and so does what reads or makes a value that reaches too far, by `ranges`.
+pub fn lower_precision(to: DType, pins: Vec<String>, ranges: HashMap<String, ActivationRange>) -> Pipeline {
     Pipeline::new(vec![
-        Pass::sweep(LowerPrecision { to, pins }),
+        Pass::sweep(LowerPrecision { to, pins, ranges }),
         // Lowered nodes that follow each other meet in casts to f32 and back.
         Pass::rule(CANCEL_CASTS),
         // What computes in 16 bits keeps channels innermost, where this costs nothing.
@@ -154,6 +161,19 @@ pub fn round_weights(to: DType, pins: Vec<String>) -> Pipeline {
     ])
 }
 
+/// The passes that even out the channels that the layers of an optimized float model read, before these are quantized;
+/// `None` where nothing is to be evened out. `options` gets the ranges of what is.
+pub fn equalize(graph: &Graph, options: &mut Quantize) -> Option<Pipeline> {
+    let evened = Equalize::new(&View::new(graph), options);
+    (!evened.is_empty()).then(|| {
+        Pipeline::new(vec![
+            Pass::sweep(evened),
+            // What made a value that nothing reads as it was.
+            Pass::sweep(RemoveDead),
+        ])
+    })
+}
+
 /// The passes that quantize an optimized float model by the ranges of a calibration.
 pub fn quantize(options: Quantize) -> Pipeline {
     Pipeline::new(vec![
@@ -166,10 +186,14 @@ pub fn quantize(options: Quantize) -> Pipeline {
 
 /// The passes that quantize the matrix products of an optimized float model without ranges: those of activations are found
 /// in each run. Weights are reduced to ±63 where that is asked for; layers whose names match `fp32_layers` stay.
-pub fn quantize_dynamically(reduced_weights: bool, fp32_layers: Vec<String>) -> Pipeline {
+pub fn quantize_dynamically(
+    range: DynamicRange,
+    reduced_weights: bool,
+    fp32_layers: Vec<String>,
+) -> Pipeline {
     let largest = integer_weights::largest(reduced_weights);
     Pipeline::new(vec![
-        Pass::sweep(QuantizeDynamically { largest, fp32_layers }),
+        Pass::sweep(QuantizeDynamically { range, largest, fp32_layers }),
         // A value that several products read was quantized for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
@@ -177,9 +201,14 @@ pub fn quantize_dynamically(reduced_weights: bool, fp32_layers: Vec<String>) -> 
 }
 
 /// The passes that store the weights of large matrix products as integers; layers whose names match `fp32_layers` stay.
-pub fn quantize_weights(storage: WeightStorage, fp32_layers: Vec<String>) -> Pipeline {
+/// `moments` of what products read, by name, are taken into regard where they are known.
+pub fn quantize_weights(
+    storage: WeightStorage,
+    fp32_layers: Vec<String>,
+    moments: Arc<HashMap<String, SecondMoments>>,
+) -> Pipeline {
     Pipeline::new(vec![
-        Pass::sweep(QuantizeWeights { storage, fp32_layers }),
+        Pass::sweep(QuantizeWeights { storage, fp32_layers, moments }),
         // Weights that several products read were stored for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),

@@ -83,6 +83,8 @@ struct Build<'g> {
     is_read: HashSet<Source>,
     /// What patches say of the types of new values.
     known: HashMap<Source, ValueType>,
+    /// What patches call new values.
+    called: HashMap<Source, Box<str>>,
     /// The old value whose name and type a source takes over.
     takes_over: HashMap<Source, ValueId>,
     taken_names: HashSet<Box<str>>,
@@ -96,10 +98,11 @@ impl<'g> Build<'g> {
         let mut anchored = vec![Vec::new(); graph.nodes().len()];
         let mut direct: Vec<Option<Source>> = vec![None; graph.values().len()];
         let mut replaced = Vec::new();
-        let mut known = HashMap::new();
+        let (mut known, mut called) = (HashMap::new(), HashMap::new());
         for (root, patch) in changes.patches {
             let offset = items.len();
             known.extend(patch.known.into_iter().map(|(value, ty)| (source(value, offset), ty)));
+            called.extend(patch.called.into_iter().map(|(value, name)| (source(value, offset), name)));
             anchored[root.index()].extend(offset..offset + patch.items.len());
             for (old, with) in patch.replace {
                 let with = source(with, offset);
@@ -142,6 +145,7 @@ impl<'g> Build<'g> {
             is_output,
             is_read: HashSet::new(),
             known,
+            called,
             takes_over: HashMap::new(),
             taken_names: HashSet::new(),
             numbers: HashMap::new(),
@@ -342,7 +346,8 @@ impl<'g> Build<'g> {
             (None, Source::New { .. }) => None,
         };
         let Some(old) = old else {
-            let wish = if node_name.is_empty() { op.name() } else { node_name };
+            let called = self.called.get(&source).cloned();
+            let wish = called.as_deref().unwrap_or(if node_name.is_empty() { op.name() } else { node_name });
             let declared = self.known.get(&source).cloned().map_or(Declared::Nothing, Declared::Before);
             return NewOutput::Value { name: self.unique(wish), declared };
         };

@@ -113,6 +113,8 @@ pub struct Patch {
     pub(crate) replace: Vec<(ValueId, Operand)>,
     /// Types of new values that are known before inference.
     pub(crate) known: Vec<(Operand, ValueType)>,
+    /// Names of new values that are not those of their nodes.
+    pub(crate) called: Vec<(Operand, Box<str>)>,
     pub(crate) relies_on: Vec<NodeId>,
 }
 
@@ -126,6 +128,11 @@ impl Patch {
         let mut patch = Patch::new();
         patch.replace(old, with);
         patch
+    }
+
+    /// Names a new value apart from its node. The name is a wish, and what takes the place of an old value has that one's.
+    pub fn call(&mut self, value: Operand, name: &str) {
+        self.called.push((value, name.into()));
     }
 
     /// A new constant. The name is a wish: a taken one gets a number after it.

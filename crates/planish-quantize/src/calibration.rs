@@ -9,8 +9,10 @@
 //! samples     500
 //! tensor      x            -2.117904   2.64       2.61
 //! tensor      layer1/relu  0.0         14.217     9.37
+//! channels    layer1/relu  0.5 0.25    0.7 0.3    14.217 2.5
 //! ```
 //!
+//! Lines `channels` are of what layers read: the mean of each channel, the root of its mean square, its largest magnitude.
 //! Fields are separated by tabs. The hash is that of the model; without its line the file is taken for any model.
 
 use std::path::Path;
@@ -18,6 +20,7 @@ use std::path::Path;
 use planish_files::text::{self, Format, TextError, bad_line, escape, unescape};
 
 use crate::MAX_INT8;
+use crate::channels::Channels;
 use crate::error::{CalibrationError, CalibrationErrorKind};
 use crate::tensorrt;
 
@@ -52,6 +55,8 @@ pub struct Calibration {
     pub n_samples: u64,
     /// By tensor, in the graph's order.
     pub ranges: Vec<(String, Range)>,
+    /// What layers read by channel, in the graph's order; empty where nobody told channels apart.
+    pub channels: Vec<(String, Channels)>,
 }
 
 impl Calibration {
@@ -117,7 +122,15 @@ impl Calibration {
         let tensor = |(name, range): &(String, Range)| {
             format!("tensor\t{}\t{:?}\t{:?}\t{:?}", escape(name), range.min, range.max, range.threshold)
         };
-        FORMAT.text(FIELDS, header.chain(self.ranges.iter().map(tensor)))
+        let channels = |(name, channels): &(String, Channels)| {
+            let list = |numbers: &[f32]| {
+                numbers.iter().map(|number| format!("{number:?}")).collect::<Vec<_>>().join(" ")
+            };
+            let Channels { means, roots, largest } = channels;
+            format!("channels\t{}\t{}\t{}\t{}", escape(name), list(means), list(roots), list(largest))
+        };
+        let tensors = self.ranges.iter().map(tensor);
+        FORMAT.text(FIELDS, header.chain(tensors).chain(self.channels.iter().map(channels)))
     }
 
     /// The calibration in a text: Planish's own, or a cache of TensorRT.
@@ -127,7 +140,8 @@ impl Calibration {
         }
         let mut calibration = Calibration::default();
         let mut keys = Vec::new();
-        let mut names = std::collections::HashSet::new();
+        let (mut names, mut with_channels) =
+            (std::collections::HashSet::new(), std::collections::HashSet::new());
         for (number, line) in FORMAT.lines(text)? {
             let bad = |what: &str| CalibrationError::from(bad_line(number, what));
             let Some((key, value)) = line.split_once('\t') else {
@@ -139,6 +153,14 @@ impl Calibration {
                     return Err(bad("the tensor stands in the file twice"));
                 }
                 calibration.ranges.push((name, range));
+                continue;
+            }
+            if key == "channels" {
+                let (name, channels) = read_channels(value).map_err(bad)?;
+                if !with_channels.insert(name.clone()) {
+                    return Err(bad("the channels stand in the file twice"));
+                }
+                calibration.channels.push((name, channels));
                 continue;
             }
             if keys.contains(&key) {
@@ -158,7 +180,9 @@ impl Calibration {
                     calibration.n_samples = n_samples;
                 }
                 _ => {
-                    return Err(bad("a line begins with model, hash, calibrator, samples or tensor"));
+                    return Err(bad(
+                        "a line begins with model, hash, calibrator, samples, tensor or channels",
+                    ));
                 }
             }
         }
@@ -184,6 +208,26 @@ fn read_tensor(fields: &str) -> Result<(String, Range), &'static str> {
         return Err("a threshold is not negative");
     }
     Ok((name, range))
+}
+
+fn read_channels(fields: &str) -> Result<(String, Channels), &'static str> {
+    let fields: Vec<&str> = fields.split('\t').collect();
+    let [name, means, roots, largest] = fields[..] else {
+        return Err(
+            "channels have a name, means, roots of mean squares and largest magnitudes, separated by tabs",
+        );
+    };
+    let name = unescape(name).ok_or("a `\\` stands before a wrong character")?;
+    let list = |text: &str| -> Result<Vec<f32>, &'static str> {
+        let number = |text: &str| text.parse::<f32>().ok().filter(|number| number.is_finite());
+        let numbers: Option<Vec<f32>> = text.split(' ').map(number).collect();
+        numbers.ok_or("channels are finite numbers, separated by spaces")
+    };
+    let channels = Channels { means: list(means)?, roots: list(roots)?, largest: list(largest)? };
+    if channels.means.len() != channels.roots.len() || channels.means.len() != channels.largest.len() {
+        return Err("channels have as many means as roots and magnitudes");
+    }
+    Ok((name, channels))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -218,6 +262,10 @@ mod tests {
                 ("/layer one/Conv_output:0".to_string(), range(0.0, 1e-30, 1e-30)),
                 ("zero".to_string(), range(0.0, 0.0, 0.0)),
             ],
+            channels: vec![(
+                "x".to_string(),
+                Channels { means: vec![-0.5, 0.0], roots: vec![1.0, 0.25], largest: vec![2.5, 1e-30] },
+            )],
         }
     }
 
@@ -227,7 +275,7 @@ mod tests {
         let text = format!(
             "planish calibration 1\n# {FIELDS}\nmodel\tnet\nhash\t{hash}\ncalibrator\tentropy\nsamples\t500\n\
              tensor\tx\t-2.5\t1.0\t2.25\ntensor\t/layer one/Conv_output:0\t0.0\t1e-30\t1e-30\n\
-             tensor\tzero\t0.0\t0.0\t0.0\n"
+             tensor\tzero\t0.0\t0.0\t0.0\nchannels\tx\t-0.5 0.0\t1.0 0.25\t2.5 1e-30\n"
         );
         assert_eq!(example().to_text(), text);
         assert_eq!(Calibration::from_text(&text).unwrap(), example());
@@ -256,7 +304,14 @@ mod tests {
             ("samples\t1\nsamples\t1", "`samples` stands in the file twice"),
             ("hash\tabc", "a hash is 64 hexadecimal digits"),
             (&format!("hash\t{}é", &hash[2..]), "a hash is 64 hexadecimal digits"),
-            ("shape\t1", "a line begins with model, hash, calibrator, samples or tensor"),
+            ("shape\t1", "a line begins with model, hash, calibrator, samples, tensor or channels"),
+            (
+                "channels\tx\t1 2\t1 2",
+                "channels have a name, means, roots of mean squares and largest magnitudes",
+            ),
+            ("channels\tx\t1 2\t1 2\t1", "channels have as many means as roots and magnitudes"),
+            ("channels\tx\t1 a\t1 2\t1 2", "channels are finite numbers, separated by spaces"),
+            ("channels\tx\t1\t1\t1\nchannels\tx\t1\t1\t1", "the channels stand in the file twice"),
             ("tensor x 0 1 1", "a word and what it says, separated by a tab, belong here"),
         ] {
             let text = format!("planish calibration 1\n{lines}\n");
@@ -320,7 +375,8 @@ mod tests {
                 Range { min: a.min(b), max: a.max(b), threshold: finite(c).abs() }
             };
             let ranges = names.into_iter().zip(numbers.iter().map(range)).collect();
-            let calibration = Calibration { model, hash: Some([9; 32]), calibrator, n_samples: 1, ranges };
+            let calibration =
+                Calibration { model, hash: Some([9; 32]), calibrator, n_samples: 1, ranges, channels: Vec::new() };
             prop_assert_eq!(&Calibration::from_text(&calibration.to_text()).unwrap(), &calibration);
         }
     }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use crate::calibration::{Calibration, Range};
 use crate::calibrator::Calibrator;
+use crate::channels::ChannelObserver;
 use crate::error::{CalibrationError, CalibrationErrorKind};
+use crate::moments::SecondMoments;
 use crate::observer::{NotFinite, Observer};
 
 /// Thresholds that differ by less than this share are the same: the noise of rounding changes by 0.4 dB.
@@ -19,6 +21,9 @@ pub struct Collector {
     /// In the order of their first values.
     tensors: Vec<Watched>,
     by_name: HashMap<String, usize>,
+    /// What layers read, in the order of their first values.
+    channels: Vec<(String, ChannelObserver)>,
+    moments: HashMap<String, SecondMoments>,
     n_samples: usize,
     /// Thresholds of all tensors after so many samples, which double from one to the next.
     checkpoints: Vec<(usize, Vec<f32>)>,
@@ -44,6 +49,8 @@ pub struct LeftOut {
 #[derive(Debug)]
 pub struct Collected {
     pub calibration: Calibration,
+    /// How the channels go together of what matrix products read, where rows were shown.
+    pub moments: HashMap<String, SecondMoments>,
     /// The number of samples after which every threshold was within 5 % of the final one and stayed there; `None` where
     /// that was not seen.
     pub settled_after: Option<usize>,
@@ -60,6 +67,8 @@ impl Collector {
             calibrator,
             tensors: Vec::new(),
             by_name: HashMap::new(),
+            channels: Vec::new(),
+            moments: HashMap::new(),
             n_samples: 0,
             checkpoints: Vec::new(),
         }
@@ -85,6 +94,26 @@ impl Collector {
         let sample = self.n_samples + 1;
         let observed = self.watched(name).observer.observe(values);
         observed.map_err(|why| not_finite(name, sample, why))
+    }
+
+    /// Takes in what a layer reads, with `n_channels` channels of which `inner` values each lie side by side.
+    pub fn observe_channels(&mut self, name: &str, values: &[f32], n_channels: usize, inner: usize) {
+        let at = self.channels.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            self.channels.push((name.to_string(), ChannelObserver::default()));
+            self.channels.len() - 1
+        });
+        self.channels[at].1.observe(values, n_channels, inner);
+    }
+
+    /// Takes in the rows that a matrix product reads.
+    pub fn observe_rows(&mut self, name: &str, rows: &[f32], n_channels: usize) {
+        if !self.moments.contains_key(name) {
+            self.moments.insert(name.to_string(), SecondMoments::new(n_channels));
+        }
+        let moments = self.moments.get_mut(name).filter(|moments| moments.n_channels() == n_channels);
+        if let Some(moments) = moments {
+            moments.observe(rows);
+        }
     }
 
     fn watched(&mut self, name: &str) -> &mut Watched {
@@ -133,7 +162,10 @@ impl Collector {
             calibrator: self.calibrator.to_string(),
             n_samples: self.n_samples as u64,
             ranges: Vec::new(),
+            channels: Vec::new(),
         };
+        let seen = |(name, observer): (String, ChannelObserver)| Some((name, observer.channels()?));
+        calibration.channels = self.channels.into_iter().filter_map(seen).collect();
         let mut left_out = Vec::new();
         for (tensor, threshold) in self.tensors.into_iter().zip(thresholds) {
             if let Some((sample, _)) = tensor.infinite {
@@ -142,7 +174,7 @@ impl Collector {
                 calibration.ranges.push((tensor.name, Range { min, max, threshold }));
             }
         }
-        Ok(Collected { calibration, settled_after, moved_most, left_out })
+        Ok(Collected { calibration, moments: self.moments, settled_after, moved_most, left_out })
     }
 
     fn settling(&self, last: &[f32]) -> (Option<usize>, Option<(String, f32)>) {

@@ -5,7 +5,8 @@
 //! business: whoever runs it ([`observable`] says which values are worth looking at) hands over names and slices. Of
 //! each tensor an [`Observer`] keeps the smallest and the largest value and a [`Histogram`] of magnitudes that grows
 //! with them; a [`Calibrator`] makes a threshold of it. The result is a [`Calibration`], a text file that people can
-//! read and edit; TensorRT's calibration caches are read and written, too.
+//! read and edit; TensorRT's calibration caches are read and written, too. Of what layers read, [`Channels`] are told
+//! apart, and [`SecondMoments`] where weights are to be rounded with regard to them ([`FewBits`]).
 //!
 //! ```
 //! use planish_quantize::{Calibrator, Collector};
@@ -23,19 +24,25 @@
 mod best;
 mod calibration;
 mod calibrator;
+mod channels;
 mod collector;
 mod entropy;
 mod error;
+mod few_bits;
 mod histogram;
+mod moments;
 mod observable;
 mod observer;
 mod tensorrt;
 
 pub use calibration::{Calibration, Range};
 pub use calibrator::{Calibrator, DEFAULT_PERCENTILE};
+pub use channels::{ChannelAxis, ChannelObserver, Channels, layer_inputs};
 pub use collector::{Collected, Collector, LeftOut};
 pub use error::{CalibrationError, CalibrationErrorKind};
+pub use few_bits::{FewBits, Grouping};
 pub use histogram::Histogram;
+pub use moments::SecondMoments;
 pub use observable::observable;
 pub use observer::{NotFinite, Observer};
 

@@ -67,7 +67,14 @@ impl Calibration {
             }
             ranges.push((name.to_string(), Range { min: -threshold, max: threshold, threshold }));
         }
-        Ok(Calibration { model: String::new(), hash: None, calibrator, n_samples: 0, ranges })
+        Ok(Calibration {
+            model: String::new(),
+            hash: None,
+            calibrator,
+            n_samples: 0,
+            ranges,
+            channels: Vec::new(),
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planish_compile::{
-    ActivationRange, BuildOptions, Built, Diagnose, PassesReport, Precision, Progress, Stage, Stopped,
-    TimingCache, WeightStorage, diagnose,
+    ActivationRange, BuildOptions, Built, Diagnose, DynamicRange, PassesReport, Precision, Progress, Stage,
+    Stopped, TimingCache, WeightStorage, diagnose,
 };
 use planish_ir::Graph;
 use planish_kernel::Backend;
@@ -143,6 +143,8 @@ impl Builder {
             (name.clone(), ActivationRange { min, max, threshold })
         };
         self.options.ranges = calibration.ranges().iter().map(range).collect();
+        self.options.channels = calibration.channels().iter().cloned().collect();
+        self.options.moments = calibration.moments().clone();
         self
     }
 
@@ -194,14 +196,41 @@ impl Builder {
         self
     }
 
-    /// With [`Precision::Int8`]: quantizes matrix products alone, by ranges that are found in each run.
-    /// [`Builder::quantize`] has an example.
-    pub fn dynamic(mut self, dynamic: bool) -> Builder {
-        self.options.dynamic = dynamic;
+    /// With [`Precision::Int8`]: quantizes matrix products alone, by ranges that are found in each run, of every row or of
+    /// the whole of what a product reads. [`Builder::quantize`] has an example.
+    pub fn dynamic(mut self, ranges: DynamicRange) -> Builder {
+        self.options.dynamic = Some(ranges);
         self
     }
 
-    /// Stores the weights of large matrix products as integers, rounded to nearest in groups.
+    /// With [`Precision::Int8`]: whether channels are evened out in front of layers where a calibration says that this is
+    /// less noise. On unless it is switched off; so is [`Builder::correct_biases`], which has an example.
+    pub fn equalize(mut self, wanted: bool) -> Builder {
+        self.options.equalize = wanted;
+        self
+    }
+
+    /// With [`Precision::Int8`]: whether biases make up for what rounding weights does to the mean of a layer's output.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, NetworkBuilder, Precision};
+    ///
+    /// let mut net = NetworkBuilder::new("scale");
+    /// let x = net.input("x", DType::F32, "batch,16")?;
+    /// let y = net.mul(x, 0.5)?;
+    /// net.output("y", y)?;
+    /// let builder = Builder::from_network(net)?.precision(Precision::Int8);
+    /// let mut plain = builder.equalize(false).correct_biases(false);       // weights and ranges as they are
+    /// assert!(!plain.options_mut().equalize && !plain.options_mut().correct_biases);
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn correct_biases(mut self, wanted: bool) -> Builder {
+        self.options.correct_biases = wanted;
+        self
+    }
+
+    /// Stores the weights of large matrix products as integers in groups, rounded to nearest; with a calibration that has
+    /// [second moments](crate::CalibrationBuilder::second_moments) with regard to what the products read.
     pub fn weights(mut self, storage: WeightStorage) -> Builder {
         self.options.weights = Some(storage);
         self
@@ -338,7 +367,9 @@ impl Builder {
     /// DequantizeLinear around its layers, for other runtimes ([`Model::save_onnx`]).
     ///
     /// ```
-    /// use planish::{Builder, CalibrationBuilder, DType, Model, NetworkBuilder, Precision, Quantized, Sample, Tensor};
+    /// use planish::{
+    ///     Builder, CalibrationBuilder, DType, DynamicRange, Model, NetworkBuilder, Precision, Quantized, Sample, Tensor,
+    /// };
     ///
     /// let mut net = NetworkBuilder::new("perceptron");
     /// let x = net.input("x", DType::F32, "batch,8")?;
@@ -358,7 +389,7 @@ impl Builder {
     /// assert!(quantized.graph().nodes().len() > model.graph().nodes().len());
     ///
     /// // Without data: the ranges of what matrix products read are found in each run.
-    /// let dynamic = Builder::from_model(model.clone()).precision(Precision::Int8).dynamic(true).quantize()?;
+    /// let dynamic = Builder::from_model(model.clone()).precision(Precision::Int8).dynamic(DynamicRange::Row).quantize()?;
     /// assert!(dynamic.model.graph().nodes().len() > model.graph().nodes().len());
     ///
     /// let int8 = Builder::from_model(model).precision(Precision::Int8).calibration(&ranges)?.tune_level(0).build()?;
@@ -405,7 +436,8 @@ impl Builder {
         let size = |name: &str| fixed.iter().find(|range| range.symbol == name).map(|range| range.opt);
         let said = self.model.declared.disagreement(self.model.graph(), &built.graph, &size);
         built.notes.splice(0..0, said);
-        if !self.samples.is_empty() && self.options.verify && self.options.precision != Precision::Fp32 {
+        let is_lower = self.options.precision != Precision::Fp32 || self.options.weights.is_some();
+        if !self.samples.is_empty() && self.options.verify && is_lower {
             self.state_cost(&mut built, &backends)?;
         }
         Ok((built, self.timings))
@@ -416,6 +448,8 @@ impl Builder {
         let in_floats = BuildOptions {
             precision: Precision::Fp32,
             ranges: HashMap::new(),
+            channels: HashMap::new(),
+            weights: None,
             fp32_layers: Vec::new(),
             int8_layers: Vec::new(),
             ..self.options.clone()
@@ -436,10 +470,13 @@ impl Builder {
         checks.extend(certified(&found));
         built.plan.certify(checks)?;
         let outputs = found.outputs.iter().map(|(name, error)| format!("`{name}` {error:.1e}"));
-        let name = self.options.precision.name();
+        let name = match self.options.weights {
+            Some(storage) => format!("--weights {storage}"),
+            None => format!("--precision {}", self.options.precision.name()),
+        };
         let outputs: Vec<String> = outputs.collect();
         let of = format!("relative L2 error against fp32 on {} samples", found.n_samples);
-        built.notes.push(format!("--precision {name} costs {}: {of}", outputs.join(", ")));
+        built.notes.push(format!("{name} costs {}: {of}", outputs.join(", ")));
         Ok(())
     }
 }

@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use planish_compile::{BuildOptions, Progress, optimized};
 use planish_ir::Graph;
 use planish_op::Value;
-use planish_quantize::{CalibrationError, CalibrationErrorKind, Calibrator, Collector, Range, observable};
+use planish_quantize::{
+    CalibrationError, CalibrationErrorKind, Calibrator, ChannelAxis, Channels, Collector, Range,
+    SecondMoments, layer_inputs, observable,
+};
 use planish_runtime::Context;
 use planish_tensor::{DType, Tensor};
 
@@ -62,6 +66,7 @@ pub struct CalibrationBuilder {
     model: Model,
     device: Device,
     calibrator: Calibrator,
+    second_moments: bool,
     options: BuildOptions,
 }
 
@@ -79,7 +84,13 @@ impl CalibrationBuilder {
             verify: false,
             ..BuildOptions::default()
         };
-        CalibrationBuilder { model, device: Device::Auto, calibrator: Calibrator::default(), options }
+        CalibrationBuilder {
+            model,
+            device: Device::Auto,
+            calibrator: Calibrator::default(),
+            second_moments: false,
+            options,
+        }
     }
 
     /// Where the model runs; ranges are the same but for rounding.
@@ -91,6 +102,32 @@ impl CalibrationBuilder {
     /// How thresholds are found.
     pub fn calibrator(mut self, calibrator: Calibrator) -> CalibrationBuilder {
         self.calibrator = calibrator;
+        self
+    }
+
+    /// Whether it is also found how the channels go together of what matrix products read, which
+    /// [`Builder::weights`](crate::Builder::weights) then takes into regard. That takes longer, and is not written to files.
+    ///
+    /// ```
+    /// use planish::{Builder, CalibrationBuilder, DType, Model, NetworkBuilder, Sample, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("product");
+    /// let x = net.input("x", DType::F32, "batch,256")?;
+    /// let weights = (0..256 * 256).map(|i| ((i * 31 % 97) as f32 - 48.0) / 97.0).collect();
+    /// let y = net.linear(x, Tensor::new(&[256, 256], weights)?, None)?;
+    /// net.output("y", y)?;
+    /// let model = Model::from_network(net)?;
+    /// let samples = (0..8).map(|n| {
+    ///     let x = Tensor::new(&[4, 256], (0..1024).map(|i| ((i + n) % 7) as f32 - 3.0).collect())?;
+    ///     Ok(Sample::new(vec![("x".to_string(), x)], 4))
+    /// });
+    /// let calibration = CalibrationBuilder::from_model(model.clone()).threads(1).second_moments(true).run(samples)?;
+    /// let plan = Builder::from_model(model).weights("int4".parse()?).calibration(&calibration)?.tune_level(0).build()?;
+    /// # assert!(!plan.record().program.steps.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn second_moments(mut self, wanted: bool) -> CalibrationBuilder {
+        self.second_moments = wanted;
         self
     }
 
@@ -134,7 +171,7 @@ impl CalibrationBuilder {
         }
         let collected = collector.finish(&name, Some(hash)).map_err(of_calibration)?;
         let notes = collected.notes();
-        Ok(Calibration { inner: collected.calibration, notes })
+        Ok(Calibration { inner: collected.calibration, moments: Arc::new(collected.moments), notes })
     }
 }
 
@@ -146,11 +183,14 @@ struct Watched {
     observed_inputs: BTreeSet<String>,
     /// The name of each output that is observed.
     outputs: Vec<Option<String>>,
+    /// Where the channels are of those that layers read.
+    axes: HashMap<String, ChannelAxis>,
+    second_moments: bool,
 }
 
 impl Watched {
     fn build(builder: CalibrationBuilder, first: &Sample) -> Result<Watched, Error> {
-        let CalibrationBuilder { mut model, device, mut options, .. } = builder;
+        let CalibrationBuilder { mut model, device, mut options, second_moments, .. } = builder;
         let mut sizes = Sizes::new();
         let mut apart = BTreeSet::new();
         for (name, tensor) in &first.inputs {
@@ -165,6 +205,7 @@ impl Watched {
         let mut graph = optimized(model.graph(), &device.backends()?, &options)?;
         let name_of = |graph: &Graph, id| graph.value(id).name.to_string();
         let inputs: Vec<String> = graph.inputs().iter().map(|&id| name_of(&graph, id)).collect();
+        let axes = layer_inputs(&graph).into_iter().map(|(id, axis)| (name_of(&graph, id), axis)).collect();
         let (mut observed_inputs, mut observed) = (BTreeSet::new(), BTreeSet::new());
         let mut outputs = Vec::new();
         for id in observable(&graph) {
@@ -183,7 +224,7 @@ impl Watched {
         *builder.options_mut() = options;
         let engine = Engine::new(builder.build()?, device)?;
         let context = engine.context_with(planish_runtime::ContextOptions::new(threads))?;
-        Ok(Watched { context, inputs, observed_inputs, outputs: names })
+        Ok(Watched { context, inputs, observed_inputs, outputs: names, axes, second_moments })
     }
 
     fn run(&mut self, sample: &Sample, collector: &mut Collector) -> Result<(), Error> {
@@ -199,18 +240,32 @@ impl Watched {
                 Error::new(ErrorKind::WrongInputs, message)
             })?;
             if self.observed_inputs.contains(name) && tensor.dtype() == DType::F32 {
-                collector.observe_input(name, &tensor.elements::<f32>()?).map_err(of_calibration)?;
+                let elements = tensor.elements::<f32>()?;
+                collector.observe_input(name, &elements).map_err(of_calibration)?;
+                self.by_channel(name, tensor.shape(), &elements, collector);
             }
             values.push(Value::from((*tensor).clone()));
         }
         let outputs = self.context.run_values(&values)?;
         for (name, value) in self.outputs.iter().zip(&outputs) {
             if let (Some(name), Some(tensor)) = (name, value.as_tensor()) {
-                collector.observe(name, &tensor.elements::<f32>()?).map_err(of_calibration)?;
+                let elements = tensor.elements::<f32>()?;
+                collector.observe(name, &elements).map_err(of_calibration)?;
+                self.by_channel(name, tensor.shape(), &elements, collector);
             }
         }
         collector.end_run(sample.count);
         Ok(())
+    }
+
+    /// Shows what a layer reads channel by channel.
+    fn by_channel(&self, name: &str, shape: &[usize], values: &[f32], collector: &mut Collector) {
+        let Some(&axis) = self.axes.get(name) else { return };
+        let Some((n_channels, inner)) = axis.of(shape) else { return };
+        collector.observe_channels(name, values, n_channels, inner);
+        if self.second_moments && axis == ChannelAxis::Last {
+            collector.observe_rows(name, values, n_channels);
+        }
     }
 }
 
@@ -253,6 +308,8 @@ fn unknown_input(name: &str) -> Error {
 #[derive(Clone, Debug)]
 pub struct Calibration {
     inner: planish_quantize::Calibration,
+    /// Of what matrix products read; not in files.
+    moments: Arc<HashMap<String, SecondMoments>>,
     notes: Vec<String>,
 }
 
@@ -260,7 +317,7 @@ impl Calibration {
     /// Reads a calibration: Planish's own, or a calibration cache of TensorRT.
     pub fn open(path: impl AsRef<Path>) -> Result<Calibration, Error> {
         let inner = planish_quantize::Calibration::open(path).map_err(of_calibration)?;
-        Ok(Calibration { inner, notes: Vec::new() })
+        Ok(Calibration { inner, moments: Arc::default(), notes: Vec::new() })
     }
 
     /// Writes the file, in one piece.
@@ -293,6 +350,16 @@ impl Calibration {
     /// All ranges by tensor, in the graph's order.
     pub fn ranges(&self) -> &[(String, Range)] {
         &self.inner.ranges
+    }
+
+    /// What layers read, channel by channel, by tensor.
+    pub(crate) fn channels(&self) -> &[(String, Channels)] {
+        &self.inner.channels
+    }
+
+    /// How channels go together, where that was asked for.
+    pub(crate) fn moments(&self) -> &Arc<HashMap<String, SecondMoments>> {
+        &self.moments
     }
 
     /// How thresholds were found.

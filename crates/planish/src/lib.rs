@@ -288,8 +288,8 @@ pub use plan_cache::{Cached, PlanCache};
 #[cfg(feature = "build")]
 #[doc(inline)]
 pub use planish_compile::{
-    BuildOptions, Built, Cause, Chosen, Departure, Diagnosis, Lowered, PassesReport, Precision, Priced,
-    Progress, Scheduled, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector, TimingCache,
+    BuildOptions, Built, Cause, Chosen, Departure, Diagnosis, DynamicRange, Lowered, PassesReport, Precision,
+    Priced, Progress, Scheduled, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector, TimingCache,
     TimingDiff, TimingEntry, TimingKey, WeightStorage,
 };
 #[doc(inline)]

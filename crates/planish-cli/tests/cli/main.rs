@@ -193,9 +193,16 @@ fn the_demo_can_be_repeated_by_hand() {
     let folder = Folder::new("demo");
     let target = folder.path("made here").display().to_string();
     let shown = succeeds(&["demo", &target]).stdout;
-    for text in
-        ["Conv                20", "parameters  11,699,116", "3.64 GFLOP", "times as fast", "checks passed"]
-    {
+    for text in [
+        "Conv                20",
+        "parameters  11,699,116",
+        "3.64 GFLOP",
+        "times as fast",
+        "checks passed",
+        "FP32",
+        "FP16",
+        "INT8",
+    ] {
         assert!(shown.contains(text), "{text} is not in\n{shown}");
     }
     let file = |name: &str| folder.path("made here").join(name).display().to_string();

@@ -55,13 +55,14 @@ fn products_are_quantized_without_data() {
     let ended =
         succeeds(&["build", &model, "--device", "cpu", "--precision", "int8", "--dynamic", "-o", &plan]);
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
-    succeeds(&["quantize", &model, "--dynamic"]);
     let quantized = path("linear_qdq.onnx");
-    let shown = succeeds(&["inspect", &quantized]).stdout;
-    assert!(shown.contains("DynamicQuantizeLinear"), "{shown}");
-    for file in [&plan, &quantized] {
-        succeeds(&["run", file, "--input", &format!("x={data}"), "--device", "cpu"]);
+    for (dynamic, operator) in [("--dynamic", "ReduceMax"), ("--dynamic=tensor", "DynamicQuantizeLinear")] {
+        succeeds(&["quantize", &model, dynamic]);
+        let shown = succeeds(&["inspect", &quantized]).stdout;
+        assert!(shown.contains(operator), "{shown}");
+        succeeds(&["run", &quantized, "--input", &format!("x={data}"), "--device", "cpu"]);
     }
+    succeeds(&["run", &plan, "--input", &format!("x={data}"), "--device", "cpu"]);
 }
 
 /// That a command ends with bad input, and this in its last line.
@@ -83,7 +84,7 @@ fn what_cannot_be_quantized_is_refused_in_one_line() {
     refused(&["quantize", &model, "-o", &output], needs);
     let last = "no layer comes after it: last layers stay wide; --layer-precision 'NAMES:int8'";
     refused(&["quantize", &model, "--calib", &data, "-o", &output], last);
-    let unasked = "--calib is for layers of integers; build with --precision int8";
+    let unasked = "--calib is for integers and for what leaves the range of fp16; fp32 has the range of fp32 and needs none";
     refused(&["build", &model, "--device", "cpu", "--calib", &data, "-o", &plan], unasked);
     refused(&["quantize", &model, "--calib", &data, "-o", &model], "it is a file that this command reads");
     let small = "--weights int4:32: the model has no matrix product to store so: ";

@@ -15,16 +15,19 @@
 //!   sums, coordinates, anything that makes numbers from nothing.
 //!
 //! Products of 8-bit integers are exact as they are, and stay. Weights of few bits that a lowered product reads become
-//! numbers of the lower type at once: their scales are stored in it where it can hold them. A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for
-//! biases that are too small: weights before training have such.
+//! numbers of the lower type at once: their scales are stored in it where it can hold them. A constant that the type
+//! cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for biases that are too small:
+//! weights before training have such. Where a calibration has seen how far values reach, what reads or makes one that half
+//! of the type's range does not hold stays in f32.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Cast, Lowering, Op};
 use planish_tensor::{DType, Tensor};
 
 use crate::names::matches;
+use crate::passes::quantize_layers::ActivationRange;
 use crate::pattern::cast;
 use crate::quantization::{multiplies_integers, weighs_integers};
 use crate::rounding::{Small, rounded};
@@ -39,7 +42,12 @@ pub(crate) struct LowerPrecision {
     pub(crate) to: DType,
     /// Patterns of names with `*` for any letters and `?` for one.
     pub(crate) pins: Vec<String>,
+    /// What is known of values, by name.
+    pub(crate) ranges: HashMap<String, ActivationRange>,
 }
+
+/// The part of the type's range that values of a calibration must stay within: others may reach further.
+const KEPT: f32 = 0.5;
 
 impl Sweep for LowerPrecision {
     fn name(&self) -> &'static str {
@@ -69,7 +77,17 @@ impl Sweep for LowerPrecision {
     }
 }
 
+/// The largest number of a type of 16 bits.
+fn largest(dtype: DType) -> f32 {
+    if dtype == DType::F16 { 65504.0 } else { f32::MAX }
+}
+
 impl LowerPrecision {
+    /// The largest magnitude that a calibration has seen of a value.
+    fn reach(&self, name: &str) -> Option<f32> {
+        self.ranges.get(name).map(|range| range.max.abs().max(range.min.abs()))
+    }
+
     /// The patch that lowers a node; `None` where there is nothing to lower, and why not where it may not be.
     fn lowered(
         &self,
@@ -116,6 +134,18 @@ impl LowerPrecision {
                     return Err(format!("`{}` is made in f32", cx.name(other)));
                 }
             }
+        }
+        if let Some((value, reach)) =
+            variable().chain(node.outputs.iter().flatten().copied()).find_map(|id| {
+                let reach = self.reach(cx.name(id))?;
+                (reach > KEPT * largest(self.to)).then_some((id, reach))
+            })
+        {
+            let (name, to) = (cx.name(value), self.to.name());
+            return Err(format!(
+                "`{name}` reaches {reach:.0}, and values beyond {:.0} may leave the range of {to}",
+                KEPT * largest(self.to)
+            ));
         }
         let mut operands = variable();
         if let (Op::Mul(_), Some(first)) = (&node.op, operands.next())
@@ -262,7 +292,7 @@ mod tests {
     use expect_test::expect;
 
     fn pass(to: DType) -> Pass {
-        Pass::sweep(LowerPrecision { to, pins: vec!["keep*".to_string()] })
+        Pass::sweep(LowerPrecision { to, pins: vec!["keep*".to_string()], ranges: HashMap::new() })
     }
 
     #[test]
@@ -326,6 +356,24 @@ mod tests {
                 output %y
             "#]],
         );
+    }
+
+    #[test]
+    fn what_reaches_beyond_the_range_of_f16_stays() {
+        let reach = |max: f32| ActivationRange { min: -1.0, max, threshold: max };
+        let ranges = [("p".to_string(), reach(40000.0)), ("q".to_string(), reach(30000.0))];
+        let text = "input %x: f32[2,2] const %w: f32[2,2] = [1,2,3,4] %p: f32[2,2] = MatMul(%x, %w) \"p\" \
+                    %q: f32[2,2] = MatMul(%x, %w) \"q\" %r: f32[2,2] = MatMul(%p, %w) \"r\" output %q, %r";
+        for (to, refused) in [(DType::F16, vec!["p", "r"]), (DType::BF16, vec![])] {
+            let (_, report) = run(
+                Pass::sweep(LowerPrecision { to, pins: Vec::new(), ranges: ranges.clone().into() }),
+                text,
+            );
+            let nodes: Vec<&str> = report.refusals.iter().map(|refusal| &*refusal.node).collect();
+            assert_eq!(nodes, refused);
+            let reason = "`p` reaches 40000, and values beyond 32752 may leave the range of f16";
+            assert!(report.refusals.iter().all(|refusal| refusal.reason == reason), "{:?}", report.refusals);
+        }
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(crate) const PULL_QUANTIZE: Finder = Finder { name: "pull_quantize", find: f
 
 fn find_push(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let node = cx.node(id);
+    if matches!(node.op, Op::Gather(_)) {
+        return looked_up(cx, node, output(node)?);
+    }
     let (Some(moved), result) = (moved_inputs(node), output(node)?) else { return Err(Miss::No) };
     if matches!(node.op, Op::Transpose(_))
         && let Some(patch) = transposed_weights(cx, node, result)
@@ -54,6 +57,21 @@ fn find_push(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     patch.has_shape_of(cx, made[0], common.dtype, result);
     let name = format!("{}.dequantize", cx.name(result));
     let numbers = common.dequantize(&mut patch, &name, made[0]);
+    patch.replace(result, numbers);
+    Ok(patch)
+}
+
+/// Numbers looked up in a table of integers: the integers are looked up, and the table stays as small as it is.
+fn looked_up(cx: &View<'_>, node: &Node, result: ValueId) -> Found<Patch> {
+    let Some((_, maker, by)) = cx.input(node, 0).and_then(|id| dequantize_of(cx, id)) else {
+        return Err(Miss::No);
+    };
+    let mut inputs: Vec<Option<Operand>> = node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
+    inputs[0] = cx.input(maker, 0).map(Operand::Old);
+    let mut patch = Patch::new();
+    let made = patch.node_with(&node.name, node.op.clone(), inputs, 1);
+    patch.has_shape_of(cx, made[0], by.dtype, result);
+    let numbers = by.dequantize(&mut patch, &format!("{}.dequantize", cx.name(result)), made[0]);
     patch.replace(result, numbers);
     Ok(patch)
 }
@@ -223,6 +241,23 @@ mod tests {
                 output %y
             "#]],
         );
+    }
+
+    #[test]
+    fn tables_are_looked_up_in_as_integers() {
+        let text = format!(
+            "input %at: i64[2,3] {GIVEN} const %q: u8[4,2] = [1, 2, 3, 4, 5, 6, 7, 255] \
+             %v: f32[4,2] = DequantizeLinear(%q, %s, %z) %y: f32[2,3,2] = Gather(%v, %at) output %y"
+        );
+        let (after, _) = run(Pass::rule(PUSH_DEQUANTIZE), &text);
+        let ops: Vec<&str> = after.nodes().map(|(_, node)| node.op.name()).collect();
+        assert_eq!(ops, ["Gather", "DequantizeLinear"]);
+        let at = planish_tensor::Tensor::new(&[2, 3], vec![0i64, 3, 2, 1, 1, -1]).unwrap();
+        let of = |graph: &planish_ir::Graph| {
+            let outputs = planish_ir::interpret(graph, vec![at.clone().into()]).unwrap();
+            outputs[0].as_tensor().unwrap().to_f64s()
+        };
+        assert_eq!(of(&after), of(&crate::testing::graph(&text)));
     }
 
     #[test]

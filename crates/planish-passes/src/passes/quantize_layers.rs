@@ -10,18 +10,23 @@
 //! integers beside it. A graph that has QuantizeLinear or DequantizeLinear already says itself what it wants, and is left
 //! alone.
 
+mod bias;
 mod choice;
+mod equalize;
 
 use std::collections::HashMap;
 
 use planish_ir::{Node, NodeId, ValueId};
+use planish_quantize::Channels;
 use planish_tensor::DType;
 
 use crate::integer_weights;
 use crate::quantization::Quantization;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
+use bias::Corrections;
 use choice::Choice;
+pub(crate) use equalize::Equalize;
 
 /// What is known of the values of a tensor over the samples of a calibration.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -37,6 +42,10 @@ pub struct ActivationRange {
 pub struct Quantize {
     /// Ranges by the names of values.
     pub ranges: HashMap<String, ActivationRange>,
+    /// What layers read, channel by channel, by the names of values.
+    pub channels: HashMap<String, Channels>,
+    /// Whether biases make up for what rounding weights does to the mean of a layer's output.
+    pub correct_biases: bool,
     /// What activations are stored in: `U8` for the CPU (from zero up, around 128, or with the zero point that an uneven
     /// range asks for), `I8` for CUDA (around zero).
     pub activations: DType,
@@ -88,8 +97,9 @@ impl Sweep for QuantizeLayers {
         for (id, reason) in &choice.refusals {
             proposals.add(*id, Match::blocked(reason.clone()));
         }
+        let corrections = Corrections::new(cx, &self.0, &choice);
         for (id, node) in cx.graph().nodes() {
-            match self.quantized(cx, id, node, &choice) {
+            match self.quantized(cx, id, node, (&choice, &corrections)) {
                 Ok(Some(patch)) => proposals.add(id, Match::Rewrite(patch)),
                 Ok(None) => {}
                 Err(reason) => proposals.add(id, Match::blocked(reason)),
@@ -105,7 +115,7 @@ impl QuantizeLayers {
         cx: &View<'_>,
         id: NodeId,
         node: &Node,
-        choice: &Choice,
+        (choice, corrections): (&Choice, &Corrections),
     ) -> Result<Option<Patch>, String> {
         let mut patch = Patch::new();
         let mut inputs: Vec<Option<Operand>> = node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
@@ -121,8 +131,17 @@ impl QuantizeLayers {
         if choice.is_layer(id) {
             let largest = integer_weights::largest(self.0.reduced_weights);
             inputs[1] = Some(integer_weights::quantized(cx, &mut patch, node, largest)?);
-        } else if made.is_empty() {
+        }
+        let bias = corrections.bias(cx, id);
+        if !choice.is_layer(id) && made.is_empty() && bias.is_none() {
             return Ok(None);
+        }
+        if let Some((place, bias)) = bias {
+            inputs.resize(inputs.len().max(place + 1), None);
+            let name = cx
+                .input(node, place)
+                .map_or_else(|| format!("{}.bias", node.name), |id| cx.name(id).to_string());
+            inputs[place] = Some(patch.constant(&name, bias));
         }
         let outputs = patch.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
         for (old, new) in node.outputs.iter().zip(outputs) {

@@ -143,7 +143,9 @@ impl Search<'_> {
         let all = [Precision::Tf32, Precision::Fp16, Precision::Bf16, Precision::Int8];
         let is_offered = |precision: &Precision| {
             let has_ranges = *precision != Precision::Int8 || !self.options.ranges.is_empty();
-            has_ranges && preferred.arithmetics().contains(&precision.arithmetic())
+            let arithmetic = precision.arithmetic();
+            let is_computed = preferred.arithmetics().contains(&arithmetic);
+            has_ranges && (is_computed || preferred.rounded_arithmetics().contains(&arithmetic))
         };
         Ok(all.into_iter().filter(is_offered).collect())
     }
@@ -166,7 +168,8 @@ impl Search<'_> {
         let engine = Engine::new(built.plan.into(), self.device)?;
         let mut context = engine.context()?;
         let times = self.layer_times(&built.graph, &engine, &mut context)?;
-        let low = low_layers(&built.graph, precision);
+        let mut low = low_layers(&built.graph, precision);
+        low.retain(|layer| !pins.contains(layer));
         let candidate = PrecisionCandidate {
             precision,
             fp32_layers: pins.to_vec(),

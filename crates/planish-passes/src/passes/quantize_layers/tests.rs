@@ -8,12 +8,14 @@ use expect_test::{Expect, expect};
 use planish_ir::Graph;
 use planish_op::Op;
 
-fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
+pub(super) fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
     let range = |&(name, min, max): &(&str, f32, f32)| {
         (name.to_string(), ActivationRange { min, max, threshold: max.max(-min) })
     };
     Quantize {
         ranges: ranges.iter().map(range).collect(),
+        channels: HashMap::new(),
+        correct_biases: true,
         activations: DType::U8,
         kernels: IntegerKernels::ANY,
         reduced_weights: false,
@@ -350,4 +352,35 @@ fn a_sum_that_is_named_reads_floats() {
         y = Conv(s.dequantize, w.dequantize)
     "#]],
     );
+}
+
+/// Channels with these means, roots and magnitudes.
+pub(super) fn channels(of: &[(f32, f32, f32)]) -> Channels {
+    let list = |pick: fn(&(f32, f32, f32)) -> f32| of.iter().map(pick).collect();
+    Channels { means: list(|one| one.0), roots: list(|one| one.1), largest: list(|one| one.2) }
+}
+
+#[test]
+fn biases_make_up_for_what_rounding_weights_does_to_means() {
+    // The second weight is rounded from 0.306 to 0.31: 0.004 times the mean of 10 is too much.
+    let mut by = options(&[("x", 0.0, 20.0)]);
+    by.channels.insert("x".to_string(), channels(&[(5.0, 6.0, 20.0), (10.0, 11.0, 20.0)]));
+    let text = "input %x: f32[2,2] const %w: f32[2,1] = [1.27, 0.306] const %b: f32[1] = [1] \
+                %y: f32[2,1] = Gemm(%x, %w, %b) \"tail\" output %y";
+    let nodes = "input %x: f32[1,2,2] const %w: f32[2,1] = [1.27, 0.306] const %b: f32[1] = [1] \
+                 %p: f32[1,2,1] = MatMul(%x, %w) \"tail\" %y: f32[1,2,1] = Add(%p, %b) \"bias\" output %y";
+    for text in [text, nodes] {
+        let bias = |by: Quantize| {
+            let (after, _) = Pipeline::new(vec![Pass::sweep(QuantizeLayers(by))])
+                .run(graph(text), &Options::default())
+                .unwrap();
+            let floats = after.values().filter_map(|(_, value)| {
+                value.constant().filter(|t| t.shape() == [1] && t.dtype() == DType::F32)
+            });
+            floats.map(|tensor| tensor.to_f64s()[0]).filter(|number| *number > 0.5).last().unwrap()
+        };
+        assert!((bias(by.clone()) - 0.96).abs() < 1e-6, "{}", bias(by.clone()));
+        assert_eq!(bias(Quantize { correct_biases: false, ..by.clone() }), 1.0);
+        assert_eq!(bias(Quantize { channels: HashMap::new(), ..by.clone() }), 1.0);
+    }
 }
