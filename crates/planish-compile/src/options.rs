@@ -167,7 +167,7 @@ impl Default for BuildOptions {
             dynamic: None,
             channels: HashMap::new(),
             moments: Arc::default(),
-            equalize: true,
+            equalize: false,
             correct_biases: true,
             weights: None,
             strongly_typed: false,
@@ -215,7 +215,7 @@ impl BuildOptions {
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.int8_layers.iter().map(|name| format!("int8_layer={name}")));
         lines.extend(self.dynamic.map(|range| format!("dynamic={range}")));
-        lines.extend((!self.equalize).then(|| "equalize=false".to_string()));
+        lines.extend(self.equalize.then(|| "equalize=true".to_string()));
         lines.extend((!self.correct_biases).then(|| "correct_biases=false".to_string()));
         lines.extend(self.moments_digest().map(|digest| format!("moments={digest:016x}")));
         lines.extend(self.weights.map(|weights| format!("weights={weights}")));
@@ -416,7 +416,7 @@ mod tests {
             fp32_layers: vec!["head*".into()],
             int8_layers: vec!["stem".into()],
             dynamic: Some(DynamicRange::Tensor),
-            equalize: false,
+            equalize: true,
             correct_biases: false,
             weights: "int4:64".parse().ok(),
             strongly_typed: true,

@@ -135,6 +135,15 @@ impl Patch {
         self.called.push((value, name.into()));
     }
 
+    /// Names the new node that makes a value.
+    pub(crate) fn name_node(&mut self, value: Operand, to: &str) {
+        if let Operand::New(value) = value
+            && let Some(Item::Node { name, .. }) = self.items.get_mut(value.item)
+        {
+            *name = to.into();
+        }
+    }
+
     /// A new constant. The name is a wish: a taken one gets a number after it.
     pub fn constant(&mut self, name: &str, tensor: Tensor) -> Operand {
         self.items.push(Item::Constant { name: name.into(), tensor });

@@ -95,6 +95,8 @@ fn ranges(graph: &Graph) -> HashMap<String, ActivationRange> {
 fn quantized(graph: &Graph, activations: DType) -> Graph {
     let pipeline = quantize(Quantize {
         kernels: IntegerKernels::ANY,
+        channels: Default::default(),
+        correct_biases: false,
         ranges: ranges(graph),
         activations,
         reduced_weights: false,

@@ -204,13 +204,14 @@ impl Builder {
     }
 
     /// With [`Precision::Int8`]: whether channels are evened out in front of layers where a calibration says that this is
-    /// less noise. On unless it is switched off; so is [`Builder::correct_biases`], which has an example.
+    /// less noise. [`Builder::correct_biases`] has an example.
     pub fn equalize(mut self, wanted: bool) -> Builder {
         self.options.equalize = wanted;
         self
     }
 
-    /// With [`Precision::Int8`]: whether biases make up for what rounding weights does to the mean of a layer's output.
+    /// With [`Precision::Int8`]: whether biases make up for what rounding weights does to the mean of a layer's output, by the
+    /// channels of a calibration. They do unless this is switched off.
     ///
     /// ```
     /// use planish::{Builder, DType, NetworkBuilder, Precision};
@@ -220,8 +221,8 @@ impl Builder {
     /// let y = net.mul(x, 0.5)?;
     /// net.output("y", y)?;
     /// let builder = Builder::from_network(net)?.precision(Precision::Int8);
-    /// let mut plain = builder.equalize(false).correct_biases(false);       // weights and ranges as they are
-    /// assert!(!plain.options_mut().equalize && !plain.options_mut().correct_biases);
+    /// let mut other = builder.equalize(true).correct_biases(false);
+    /// assert!(other.options_mut().equalize && !other.options_mut().correct_biases);
     /// # Ok::<(), planish::Error>(())
     /// ```
     pub fn correct_biases(mut self, wanted: bool) -> Builder {
