@@ -140,17 +140,7 @@ pub(crate) fn optimize(
     options: &BuildOptions,
 ) -> Result<Optimized, BuildError> {
     options.check_types()?;
-    let fixed = fixed_sizes(&options.profiles);
-    let specialized = match &fixed {
-        Some(sizes) => {
-            let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
-            graph.specialize(&lookup).map_err(|error| {
-                let message = format!("the model does not accept these shapes: {error}");
-                BuildError::new(BuildErrorKind::WrongShape, message)
-            })?
-        }
-        None => graph.clone(),
-    };
+    let (specialized, is_fixed) = at_fixed_sizes(graph, options)?;
     let pass_options = planish_passes::Options {
         disabled: options.disabled_passes.clone(),
         stop_after: options.stop_after,
@@ -194,7 +184,18 @@ pub(crate) fn optimize(
         let catalog = Catalog::new(backends, &sizes, options);
         graph = fold_loose_weights(graph, &catalog, &mut passes, &mut notes)?;
     }
-    Ok(Optimized { original, graph, is_fixed: fixed.is_some(), rounded, passes, notes })
+    Ok(Optimized { original, graph, is_fixed, rounded, passes, notes })
+}
+
+/// The graph at the sizes of the only profile, where that leaves no choice; and whether it does.
+pub(crate) fn at_fixed_sizes(graph: &Graph, options: &BuildOptions) -> Result<(Graph, bool), BuildError> {
+    let Some(sizes) = fixed_sizes(&options.profiles) else { return Ok((graph.clone(), false)) };
+    let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+    let specialized = graph.specialize(&lookup).map_err(|error| {
+        let message = format!("the model does not accept these shapes: {error}");
+        BuildError::new(BuildErrorKind::WrongShape, message)
+    })?;
+    Ok((specialized, true))
 }
 
 /// Takes over the times of the cache's file, if one is given; says where they are of no use.

@@ -20,6 +20,7 @@
 //! - `check`: the self-check;
 //! - `build`: the driver, `stopped`: builds that stop at a stage;
 //! - `recover`: the way back from a plan to a graph that can be built;
+//! - `simplify`: the passes alone, for a model that stays one;
 //! - `diagnose`: where a plan departs from the model in floats, and what keeps it from that.
 
 mod backends;
@@ -39,6 +40,7 @@ mod price;
 mod recover;
 mod refit;
 mod schedule;
+mod simplify;
 mod sizes;
 mod stages;
 mod stopped;
@@ -57,12 +59,13 @@ pub use integers::{Quantized, quantized};
 pub use lower::Lowered;
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::{
-    ActivationRange, DynamicRange, IntegerShare, Report as PassesReport, WeightStorage,
+    ActivationRange, DynamicRange, IntegerShare, Report as PassesReport, WeightStorage, name_matches,
 };
 pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};
 pub use refit::{Refitted, recheck, refit};
 pub use schedule::Scheduled;
+pub use simplify::{OLDEST_SIMPLE_OPSET, simplified};
 pub use stages::Stages;
 pub use stopped::{Stage, Stopped};

@@ -366,7 +366,8 @@ fn known(ty: &ValueType) -> bool {
     ty.as_tensor().is_some_and(|tensor| tensor.shape.is_some())
 }
 
-fn onnx_type<'g>(ty: &ValueType) -> Type<'g> {
+/// A type as ONNX says it.
+pub fn onnx_type<'g>(ty: &ValueType) -> Type<'g> {
     match ty {
         ValueType::Tensor(tensor) => {
             let dims = tensor.shape.as_ref().map(|shape| shape.iter().map(dimension).collect());

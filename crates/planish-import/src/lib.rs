@@ -21,7 +21,7 @@ use planish_tensor::Bytes;
 
 pub use declared::DeclaredShapes;
 pub use error::{ImportError, ImportErrorKind, UnsupportedNode};
-pub use export::export;
+pub use export::{export, onnx_type};
 pub use importer::{NEWEST_OPSET, OLDEST_OPSET};
 pub use tensors::{tensor, value};
 

@@ -35,6 +35,17 @@ pub struct Quantized {
     pub passes: PassesReport,
 }
 
+/// A simplified model, and how it came about.
+/// Given by [`Builder::simplify`], which has an example.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Simplified {
+    /// After the passes.
+    pub model: Model,
+    /// What the passes did and refused.
+    pub passes: PassesReport,
+}
+
 /// A build to be: a model, a device and options.
 ///
 /// ```
@@ -404,6 +415,24 @@ impl Builder {
             notes: quantized.notes,
             passes: quantized.passes,
         })
+    }
+
+    /// Runs the passes that every build runs, and keeps the result a model for other runtimes ([`Model::save_onnx`]): constants
+    /// folded, shapes computed where they follow, norms and activations as single nodes. It needs no opset newer than
+    /// `opset`, unless the model has newer operators itself. A profile of fixed sizes is taken over; types stay as they are.
+    ///
+    /// ```
+    /// use planish::{Builder, Simplified};
+    ///
+    /// let graph = r#"graph "g" { input %x: f32[n] %i: f32[n] = Identity(%x) %y: f32[n] = Relu(%i) output %y }"#;
+    /// let Simplified { model, passes, .. } = Builder::from_graph(graph.parse()?).simplify(21)?;
+    /// assert_eq!(model.graph().nodes().len(), 1);
+    /// println!("{passes}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn simplify(self, opset: i64) -> Result<Simplified, Error> {
+        let (graph, passes) = planish_compile::simplified(self.model.graph(), opset, &self.options)?;
+        Ok(Simplified { model: Model::from(graph), passes })
     }
 
     /// Builds up to a stage, to look at it: its text is for people.

@@ -247,6 +247,8 @@ mod metrics;
 mod model;
 #[cfg(feature = "build")]
 mod network;
+#[cfg(feature = "build")]
+pub mod onnx;
 mod peaks;
 mod plan;
 #[cfg(feature = "build")]
@@ -267,7 +269,7 @@ mod work;
 #[cfg(feature = "build")]
 pub use accuracy::Accuracy;
 #[cfg(feature = "build")]
-pub use builder::{Builder, Quantized};
+pub use builder::{Builder, Quantized, Simplified};
 #[cfg(feature = "build")]
 pub use calibration::{Calibration, CalibrationBuilder, Sample};
 #[cfg(feature = "build")]
@@ -290,7 +292,7 @@ pub use plan_cache::{Cached, PlanCache};
 pub use planish_compile::{
     BuildOptions, Built, Cause, Chosen, Departure, Diagnosis, DynamicRange, Lowered, PassesReport, Precision,
     Priced, Progress, Scheduled, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector, TimingCache,
-    TimingDiff, TimingEntry, TimingKey, WeightStorage,
+    TimingDiff, TimingEntry, TimingKey, WeightStorage, name_matches,
 };
 #[doc(inline)]
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};
