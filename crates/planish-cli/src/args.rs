@@ -1,32 +1,41 @@
 //! The command line's words.
 
 mod calibrate;
+mod check;
 mod compare;
 mod contract;
 mod debug;
+mod edit;
 mod explore;
+mod exporter;
 mod quantize;
 mod refit;
 mod sign;
 mod slide;
 mod sweep;
 mod timing;
+mod trtexec;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
+pub(crate) use check::Check;
 pub(crate) use compare::{Compare, Runs, Subject};
 pub(crate) use contract::Contracting;
-pub(crate) use debug::{Debug, DebugAccuracy};
+pub(crate) use debug::{Asking, Debug, DebugAccuracy, DebugReduce, DebugReplay, DebugTactics};
+pub(crate) use edit::{Extract, Insert, Reshape, Sanitize, Simplify, Surgeon};
 pub(crate) use explore::Explore;
+pub(crate) use exporter::Exporter;
 pub(crate) use quantize::Quantize;
-pub(crate) use refit::{Check, Refit};
+pub(crate) use refit::Refit;
 pub(crate) use sign::{Sign, Verify};
 pub(crate) use slide::Slide;
 pub(crate) use sweep::Sweep;
 pub(crate) use timing::{Timing, TimingDiff, TimingMerge, TimingShow};
+pub(crate) use trtexec::Trtexec;
 
 #[derive(Parser, Debug)]
 #[command(
@@ -37,6 +46,9 @@ pub(crate) use timing::{Timing, TimingDiff, TimingMerge, TimingShow};
                   3 this machine cannot do it, 4 a mistake of ours (please report it), 130 interrupted."
 )]
 pub(crate) struct Args {
+    /// Tell what builds decide: fusions, precisions, kernels; -vv also candidates and what rules refused
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -108,14 +120,28 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Give a plan the weights of another model of the same graph, without building it again
     Refit(Refit),
-    /// Run the self-check of a plan again and renew its certificate: exit code 1 if it fails
+    /// Look a model over and repair it, or take a plan through the deployment checklist: exit code 1 if something is wrong
     Check(Check),
+    /// Write a model with its constants folded and what does nothing removed, for Planish and other runtimes
+    Simplify(Simplify),
+    /// Write the part of a model between some of its values
+    Extract(Extract),
+    /// Change a model's file: insert, remove, prune, rename, reshape, sanitize
+    #[command(subcommand)]
+    Surgeon(Surgeon),
     /// Write one of the benchmark models with random weights, or list them
     Zoo(Zoo),
     /// Make a model, then build, check, time and compare it: a tour of everything
     Demo(Demo),
     /// Show what this machine has: CPU, memory, GPUs, libraries, and its measured peaks
     Doctor(Doctor),
+    /// Build and measure by the flags of TensorRT's trtexec 8 to 11, for scripts that have them
+    #[command(disable_help_flag = true)]
+    Trtexec(Trtexec),
+    /// Print what a shell needs to complete commands: planish completions bash > ~/.local/share/bash-completion/completions/planish
+    Completions(Completions),
+    /// Write manual pages into a folder, one for each command
+    Man(Man),
 }
 
 impl Command {
@@ -138,6 +164,9 @@ impl Command {
             Command::Slide(args) => &args.with.json,
             Command::Refit(args) => &args.json,
             Command::Check(args) => &args.json,
+            Command::Simplify(args) => &args.json,
+            Command::Extract(args) => &args.json,
+            Command::Surgeon(args) => args.parts().1,
             Command::Calibrate(args) => &args.json,
             Command::Quantize(args) => &args.json,
             Command::Bench(args) => &args.json,
@@ -145,14 +174,20 @@ impl Command {
             Command::Profile(args) => &args.json,
             Command::Explore(args) => &args.json,
             Command::Sweep(args) => &args.json,
-            Command::Debug(Debug::Accuracy(args)) => &args.json,
+            Command::Debug(args) => args.parts().1,
             Command::Timing(Timing::Show(args)) => &args.json,
             Command::Timing(Timing::Merge(args)) => &args.json,
             Command::Timing(Timing::Diff(args)) => &args.json,
             Command::Zoo(args) => &args.json,
             Command::Doctor(args) => &args.json,
             Command::Verify(args) => &args.json,
-            Command::Sign(_) | Command::Demo(_) => return None,
+            Command::Sign(_)
+            | Command::Demo(_)
+            | Command::Trtexec(_)
+            | Command::Completions(_)
+            | Command::Man(_) => {
+                return None;
+            }
         })
     }
 
@@ -164,13 +199,16 @@ impl Command {
             Command::Run(args) => Some(&args.model),
             Command::Slide(args) => Some(&args.model),
             Command::Refit(args) => Some(&args.model),
-            Command::Check(args) => Some(&args.plan),
+            Command::Check(args) => Some(&args.model),
+            Command::Simplify(args) => Some(&args.model),
+            Command::Extract(args) => Some(&args.model),
+            Command::Surgeon(args) => Some(args.parts().0),
             Command::Calibrate(args) => Some(&args.model),
             Command::Quantize(args) => Some(&args.model),
             Command::Bench(args) => Some(&args.model),
             Command::Profile(args) => Some(&args.model),
             Command::Explore(args) => Some(&args.model),
-            Command::Debug(Debug::Accuracy(args)) => Some(&args.plan),
+            Command::Debug(args) => Some(args.parts().0),
             _ => None,
         }
     }
@@ -227,6 +265,16 @@ pub(crate) struct Run {
     /// Where the outputs go: one .npz file, or a folder of .npy files
     #[arg(short, long, value_name = "OUT.npz|FOLDER")]
     pub(crate) output: Option<PathBuf>,
+    /// For a model: take the values between its nodes whose names match among the outputs (* matches any characters, ?
+    /// one); may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) dump_tensors: Vec<String>,
+    /// Write the model, its inputs, the options and how the run ended to one file, for `planish debug replay`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
+    /// Leave the weights out of it: random numbers of the same mean and deviation take their place there
+    #[arg(long, requires = "capture")]
+    pub(crate) without_weights: bool,
     /// Tuning effort before the run, see `planish build`
     #[arg(long, value_name = "0..5", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=5))]
     pub(crate) tune_level: u32,
@@ -426,6 +474,8 @@ pub(crate) struct Build {
     #[command(flatten)]
     pub(crate) contracting: Contracting,
     #[command(flatten)]
+    pub(crate) exporter: Exporter,
+    #[command(flatten)]
     pub(crate) older: Older,
     #[command(flatten)]
     pub(crate) json: Json,
@@ -499,6 +549,17 @@ pub(crate) struct Bench {
     pub(crate) json: Json,
 }
 
+impl Bench {
+    /// As `planish bench MODEL` has it.
+    pub(crate) fn usual(model: &Path) -> anyhow::Result<Bench> {
+        let words = [OsStr::new("planish"), OsStr::new("bench"), OsStr::new("--"), model.as_os_str()];
+        match Args::try_parse_from(words)?.command {
+            Command::Bench(args) => Ok(args),
+            _ => anyhow::bail!("`bench` is another command"),
+        }
+    }
+}
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct Profile {
     /// The model, an .onnx or a .plan file
@@ -541,6 +602,18 @@ pub(crate) struct Zoo {
 pub(crate) struct Demo {
     /// Folder for the files; planish/demo in the user's cache folder if not given
     pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Man {
+    /// The folder, made if it is not there
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]

@@ -6,13 +6,17 @@ mod args;
 mod bench;
 mod build;
 mod calibrate;
+mod capture;
+mod check;
 mod compare;
 mod contract;
 mod debug;
 mod demo;
 mod doctor;
+mod edit;
 mod ending;
 mod explore;
+mod exporter;
 mod files;
 mod inspect;
 mod inspect_plan;
@@ -30,14 +34,18 @@ mod quantize;
 mod refit;
 mod roof;
 mod run;
+mod scratch;
 mod sign;
 mod slide;
 mod start;
 mod stats;
 mod sweep;
 mod timing;
+mod trtexec;
 mod usage;
+mod verbose;
 mod watch;
+mod words;
 mod zoo;
 
 use std::ffi::OsString;
@@ -80,16 +88,20 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
+    verbose::set(args.verbose);
     if let Some(path) = args.command.json().and_then(args::Json::file) {
         print::check_json(path, args.command.model().as_slice())?;
     }
     match args.command.brought_up_to_date() {
         Command::Inspect(args) => inspect::command(&args, out),
-        Command::Build(args) => build::command(&args, out),
+        Command::Build(args) => exporter::command(args, out),
         Command::Run(args) => run::command(&args, out),
         Command::Slide(args) => slide::command(&args, out),
         Command::Refit(args) => refit::refit(&args, out),
-        Command::Check(args) => refit::check(&args, out),
+        Command::Check(args) => check::command(&args, out),
+        Command::Simplify(args) => edit::simplify(&args, out),
+        Command::Extract(args) => edit::extract(&args, out),
+        Command::Surgeon(args) => edit::surgeon(&args, out),
         Command::Calibrate(args) => calibrate::command(&args, out),
         Command::Quantize(args) => quantize::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),
@@ -104,6 +116,9 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Zoo(args) => zoo::command(&args, out),
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),
+        Command::Trtexec(args) => trtexec::command(&args, out),
+        Command::Completions(args) => words::completions(&args, out),
+        Command::Man(args) => words::man(&args, out),
     }
 }
 

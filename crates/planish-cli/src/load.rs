@@ -14,7 +14,7 @@ use planish::{
 use crate::args::{AskedPrecision, Building, LayerPrecision, Opening, StopAfter};
 use crate::files::{self, Kind};
 use crate::interrupt::Stoppable;
-use crate::{pins, progress, say_note, sign};
+use crate::{pins, progress, say_note, sign, verbose};
 
 /// Reads `200ms`, `3s`, `2m` or a number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -173,7 +173,7 @@ pub(crate) fn build_in_memory(
     let builder = prepare(path, model, building)?;
     say_note(&format!("building a plan of {} in memory", path.display()));
     // What the build itself is to say or write, only a build can.
-    let asked = building.explain || building.save_tactics.is_some();
+    let asked = building.explain || building.save_tactics.is_some() || verbose::level() > 0;
     let key = if asked { None } else { builder.cache_key()? };
     let mut report = None;
     let build = || {
@@ -384,7 +384,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         Some(StopAfter::Passes(n)) => Some(n),
         Some(StopAfter::Stage(_)) | None => None,
     };
-    options.explain = building.explain;
+    options.explain = building.explain || verbose::level() > 1;
     let mut layers = building.layer_precision.clone();
     layers
         .extend(building.pins.as_deref().map(pins::open).transpose().context("--pins")?.unwrap_or_default());
@@ -424,6 +424,7 @@ fn run(builder: Builder, building: &Building) -> Result<Built> {
     progress::clear();
     work.end().with_context(|| stopped(building.timing_cache.as_deref()))?;
     let (built, _) = built?;
+    verbose::built(&built);
     built.notes.iter().for_each(|note| say_note(note));
     if let Some(path) = &building.save_tactics {
         built.tactics.save(path)?;

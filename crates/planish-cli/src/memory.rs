@@ -32,6 +32,12 @@ impl Needs {
         self.targets.iter().map(|(_, needs)| *needs).find(|needs| needs.on_device)
     }
 
+    /// Bytes of the weights and of so many contexts, on all targets.
+    pub(crate) fn total(&self, contexts: usize) -> usize {
+        let one = |needs: &TargetNeeds| needs.weights + contexts * (needs.arena + needs.values);
+        self.targets.iter().map(|(_, needs)| one(needs)).sum()
+    }
+
     pub(crate) fn lines(&self) -> Vec<String> {
         let sizes: Vec<String> = self.sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
         let at = if sizes.is_empty() { String::new() } else { format!(" at {}", sizes.join(" ")) };

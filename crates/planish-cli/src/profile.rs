@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use planish::io::{Inputs, Sources};
-use planish::{ContextOptions, Engine, View};
+use planish::{ContextOptions, Engine, Tensor, View};
 use serde_json::json;
 
 use crate::anatomy::{self, Anatomy, Layer, Measured};
@@ -60,25 +60,43 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// The medians of every step and of the whole run, with the work of the steps and the machine's roof.
-pub(crate) fn measure(engine: &Engine, fed: &Inputs, threads: usize, iterations: usize) -> Result<Measured> {
+/// The times of runs, in nanoseconds.
+pub(crate) struct Samples {
+    /// Of each step, a run each.
+    pub(crate) steps: Vec<Vec<u64>>,
+    totals: Vec<u64>,
+}
+
+/// Times every step in this many runs, after some to warm up.
+pub(crate) fn samples(
+    engine: &Engine,
+    tensors: &[(String, Tensor)],
+    threads: usize,
+    n_runs: usize,
+) -> Result<Samples> {
     let inputs: Vec<(&str, View<'_>)> =
-        fed.tensors.iter().map(|(name, tensor)| (name.as_str(), View::from(tensor))).collect();
-    let dims: Vec<(&str, &[usize])> =
-        fed.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
+        tensors.iter().map(|(name, tensor)| (name.as_str(), View::from(tensor))).collect();
     let mut context = engine.context_with(ContextOptions::new(threads))?;
     for _ in 0..3 {
         context.run(&inputs)?;
     }
-    let mut samples: Vec<Vec<u64>> = vec![Vec::new(); engine.record().program.steps.len()];
-    let mut totals = Vec::new();
-    for _ in 0..iterations.max(1) {
+    let steps = vec![Vec::new(); engine.record().program.steps.len()];
+    let mut samples = Samples { steps, totals: Vec::new() };
+    for _ in 0..n_runs.max(1) {
         let profiled = context.profile(&inputs)?;
-        totals.push(profiled.total_ns);
+        samples.totals.push(profiled.total_ns);
         for time in profiled.steps {
-            samples[time.step].push(time.ns);
+            samples.steps[time.step].push(time.ns);
         }
     }
+    Ok(samples)
+}
+
+/// The medians of every step and of the whole run, with the work of the steps and the machine's roof.
+pub(crate) fn measure(engine: &Engine, fed: &Inputs, threads: usize, iterations: usize) -> Result<Measured> {
+    let dims: Vec<(&str, &[usize])> =
+        fed.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
+    let Samples { steps: mut samples, mut totals } = samples(engine, &fed.tensors, threads, iterations)?;
     let median = |list: &mut Vec<u64>| {
         list.sort_unstable();
         list.get(list.len() / 2).copied().unwrap_or(0) as f64 / 1e3

@@ -1,13 +1,13 @@
-//! `planish refit` and `planish check`: other weights for a plan, and its self-check run again.
+//! `planish refit`: other weights for a plan.
 
 use std::io::Write;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use planish::{Model, Outcome, Plan};
+use anyhow::Result;
+use planish::{Model, Plan};
 use serde_json::json;
 
-use crate::args::{Check, Refit};
+use crate::args::Refit;
 use crate::ending::Answer;
 use crate::files::{self, Kind};
 use crate::{load, print};
@@ -43,44 +43,6 @@ pub(crate) fn refit(args: &Refit, out: &mut dyn Write) -> Result<Answer> {
         "refit_ms": refit_time.as_secs_f64() * 1e3,
         "certificate": state,
     });
-    print::json(out, &args.json, &report)?;
-    Ok(Answer::Yes)
-}
-
-pub(crate) fn check(args: &Check, out: &mut dyn Write) -> Result<Answer> {
-    ensure!(
-        load::is_plan(&args.plan),
-        "{} is no plan; `planish inspect` looks at models",
-        args.plan.display()
-    );
-    // It is replaced by what comes of it, so it must not be read from its file any more.
-    let plan = Plan::open_copied(&args.plan)?;
-    let before = load::state_text(&plan);
-    let checked = match plan.recheck() {
-        Ok(checked) => checked,
-        Err(error) if *error.kind() == planish::ErrorKind::CheckFailed => {
-            if !args.json.replaces_tables() {
-                writeln!(out, "failed  {error}")?;
-            }
-            let report = json!({"plan": args.plan, "passed": false, "why": error.to_string()});
-            print::json(out, &args.json, &report)?;
-            return Ok(Answer::No);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    checked.save(&args.plan)?;
-    let checks = &checked.certificate().checks;
-    let n_passed = checks.iter().filter(|check| check.outcome == Outcome::Passed).count();
-    let n_skipped = checks.len() - n_passed;
-    if !args.json.replaces_tables() {
-        writeln!(out, "before      {before}")?;
-        writeln!(
-            out,
-            "certificate {n_passed} checks passed, {n_skipped} skipped, written to {}",
-            args.plan.display()
-        )?;
-    }
-    let report = json!({"plan": args.plan, "passed": true, "before": before, "checks": n_passed, "skipped": n_skipped});
     print::json(out, &args.json, &report)?;
     Ok(Answer::Yes)
 }

@@ -10,14 +10,23 @@ use anyhow::{Context, Result, bail, ensure};
 use planish::files::NewFile;
 use planish::graph::{Graph, Node, interpret_with};
 use planish::io::{Inputs, Sources, npy};
-use planish::{Device, Model, Tensor, Value};
+use planish::{Device, Model, Tensor, Value, onnx};
 use serde_json::json;
 
 use crate::args::{AskedPrecision, Backend, Building, Run};
 use crate::ending::Answer;
-use crate::{files, load, print, progress, say_note};
+use crate::{capture, files, load, print, progress, say_note};
 
 pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
+    match &args.capture {
+        Some(path) => capture::around(args, path, || perform(args, out))?,
+        None => perform(args, out)?,
+    };
+    Ok(Answer::Yes)
+}
+
+/// Runs the model, shows and saves its outputs, and gives them.
+pub(crate) fn perform(args: &Run, out: &mut dyn Write) -> Result<capture::Outputs> {
     let device = match args.backend {
         Some(Backend::Cpu) => Device::Cpu,
         Some(Backend::Cuda) => Device::Cuda(0),
@@ -39,7 +48,7 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
     };
     let (ran, inputs) = match args.backend {
         Some(Backend::Reference) => {
-            let model = Model::open(&args.model)?;
+            let model = model(args)?;
             let inputs = sources.gather(model.graph())?;
             inputs.notes.iter().for_each(|note| say_note(note));
             (run(model.graph(), &inputs, &load::limits(&args.with.opening))?, inputs)
@@ -56,7 +65,27 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
         }
     }
     print::json(out, &args.with.json, &ran.json(&args.model, &inputs))?;
-    Ok(Answer::Yes)
+    Ok(ran.tensors())
+}
+
+/// The model, with the values that are to be dumped among its outputs.
+fn model(args: &Run) -> Result<Model> {
+    if args.dump_tensors.is_empty() {
+        return Ok(Model::open(&args.model)?);
+    }
+    let file = onnx::File::open(&args.model)?;
+    let (mut model, types) = (file.model()?, file.types());
+    let is_asked = |name: &str| args.dump_tensors.iter().any(|glob| planish::name_matches(glob, name));
+    let made = model.graph.nodes.iter().flat_map(|node| &node.outputs);
+    let names: Vec<String> =
+        made.filter(|name| !name.is_empty() && is_asked(name)).map(|name| name.to_string()).collect();
+    ensure!(
+        !names.is_empty(),
+        "--dump-tensors {}: no value of the model has such a name; `planish inspect --graph` lists them",
+        args.dump_tensors.join(" --dump-tensors ")
+    );
+    onnx::mark_outputs(&mut model, &types, &names)?;
+    Ok(onnx::to_model(&model)?)
 }
 
 /// Outputs and how long they took.
@@ -80,6 +109,10 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
     let threads_of =
         |plan: &planish::Plan| args.with.threads.unwrap_or(plan.record().header.threads as usize).max(1);
     let (engine, threads, inputs) = if load::is_plan(&args.model) {
+        ensure!(
+            args.dump_tensors.is_empty(),
+            "--dump-tensors is for models: a plan keeps no values between its steps; give the .onnx file"
+        );
         let made = load::plan(&args.model, &building, &args.with.opening, args.with.no_cache)?;
         let threads = threads_of(&made.plan);
         let engine = load::engine(&args.model, made.plan, device, &args.with.opening)?;
@@ -89,7 +122,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
     } else {
         load::check_device(device)?;
         // A model's inputs are checked before anything is built for them.
-        let model = Model::open(&args.model)?;
+        let model = model(args)?;
         let inputs = sources.gather(model.graph())?;
         building.untied.clone_from(&inputs.untied);
         let made = load::build_in_memory(&args.model, model, &building, args.with.no_cache)?;

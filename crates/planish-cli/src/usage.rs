@@ -52,8 +52,8 @@ mod tests {
             ),
             (
                 &["buidl", "x"],
-                "unrecognized subcommand 'buidl'; a similar subcommand exists: 'build'; usage: planish <COMMAND>; \
-                 try --help",
+                "unrecognized subcommand 'buidl'; a similar subcommand exists: 'build'; usage: planish [OPTIONS] \
+                 <COMMAND>; try --help",
             ),
             (
                 &["build", "x.onnx", "--nope"],

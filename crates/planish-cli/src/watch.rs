@@ -64,6 +64,11 @@ impl Seen {
         }
     }
 
+    /// The share of time in which it computed, in percent.
+    pub(crate) fn utilisation(&self) -> Option<f64> {
+        self.utilisation
+    }
+
     /// For runs at this rate.
     pub(crate) fn json(&self, qps: f64) -> Value {
         json!({

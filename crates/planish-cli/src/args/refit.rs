@@ -1,4 +1,4 @@
-//! The words of `planish refit` and `planish check`.
+//! The words of `planish refit`.
 
 use std::path::PathBuf;
 
@@ -16,14 +16,6 @@ pub(crate) struct Refit {
     /// Run the self-check, too; else the certificate says that the plan was not checked since
     #[arg(long)]
     pub(crate) check: bool,
-    #[command(flatten)]
-    pub(crate) json: Json,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct Check {
-    /// The plan, which gets the new certificate
-    pub(crate) plan: PathBuf,
     #[command(flatten)]
     pub(crate) json: Json,
 }

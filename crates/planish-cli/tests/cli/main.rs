@@ -7,8 +7,10 @@ mod cache;
 mod calibrate;
 mod compare;
 mod declared;
+mod edit;
 mod explore;
 mod files;
+mod hunt;
 mod inspect;
 mod limits;
 mod peaks;
@@ -20,6 +22,7 @@ mod signing;
 mod slide;
 mod sweep;
 mod timing;
+mod trtexec;
 mod zoo;
 
 use std::fs;

@@ -1,0 +1,190 @@
+//! `planish debug reduce`, `tactics` and `replay`, `run --capture` and `--dump-tensors`, the checklist of plans, `-v`,
+//! completions and manual pages.
+
+use std::fs;
+
+use planish_onnx::{DataType, Dimension, Graph, Node, ValueInfo};
+use serde_json::Value;
+
+use crate::{Folder, fails, linear, model, planish, succeeds};
+
+/// A chain of nodes, one of them an Erf.
+fn chain(n: usize, erf_at: usize) -> Vec<u8> {
+    let names: Vec<String> = (0..=n).map(|idx| format!("v{idx}")).collect();
+    let node = |idx: usize| {
+        let op = if idx == erf_at { "Erf" } else { ["Relu", "Neg", "Sigmoid", "Tanh"][idx % 4] };
+        Node::new(op, &[names[idx].as_str()], &[names[idx + 1].as_str()])
+    };
+    let dims = || vec![Dimension::Param("n".into()), Dimension::Value(4)];
+    let graph = Graph {
+        name: "chain".into(),
+        nodes: (0..n).map(node).collect(),
+        inputs: vec![ValueInfo::tensor("v0", DataType::Float, dims())],
+        outputs: vec![ValueInfo::tensor(names[n].as_str(), DataType::Float, dims())],
+        ..Graph::default()
+    };
+    model(graph)
+}
+
+#[test]
+fn a_failing_model_is_reduced_to_the_node_that_fails() {
+    let folder = Folder::new("reduce");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (long, part) = (folder.put("long.onnx", &chain(60, 41)), path("part.onnx"));
+    // The name of an operator stands in the file as it is.
+    let check = "! grep -q Erf {}";
+    let ended = succeeds(&["debug", "reduce", &long, "--check", check, "-o", &part, "--json"]);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&report["nodes"], &report["operators"]), (&Value::from(1), &serde_json::json!(["Erf"])));
+    assert!(report["checks"].as_u64().unwrap() < 30, "{report}");
+    succeeds(&["run", &part]);
+    fails(
+        &folder,
+        &["debug", "reduce", &long, "--check", "true", "-o", &part],
+        2,
+        "the command does not fail on the whole model: there is nothing to find",
+    );
+    assert_eq!(planish(&["debug", "reduce", &long]).code, Some(2));
+    // A bound on the checks leaves the smallest part so far.
+    let ended = succeeds(&["debug", "reduce", &long, "--check", check, "-o", &part, "--max-checks", "5"]);
+    assert!(ended.stderr.contains("--max-checks allows more"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_tactic_that_fails_is_named() {
+    let folder = Folder::new("tactics");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (linear, plan, good) =
+        (folder.put("linear.onnx", &linear()), path("linear.plan"), path("good.tactics"));
+    let usual = ["--device", "cpu", "--threads", "1", "--tune-level", "0"];
+    succeeds(&[&["build", &linear, "-o", &plan], &usual[..]].concat());
+    let report: Value = serde_json::from_str(&succeeds(&["inspect", &plan, "--json"]).stdout).unwrap();
+    let product = report["steps"].as_array().unwrap().iter().find(|step| step["ops"] == "Gemm");
+    let kernel = product.unwrap()["kernel"].as_str().unwrap().to_string();
+    let check = format!("! {} inspect {{}} --text | grep -q {kernel}", env!("CARGO_BIN_EXE_planish"));
+    let arguments = ["debug", "tactics", &linear, "--check", &check, "-o", &good, "--json"];
+    let ended = succeeds(&[&arguments, &usual[..]].concat());
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let guilty = report["guilty"].as_array().unwrap();
+    assert_eq!((guilty.len(), guilty[0]["tactic"].as_str()), (1, Some(kernel.as_str())), "{report}");
+    // So small a product has no other kernel.
+    assert_eq!(guilty[0]["instead"], serde_json::json!(["the slow reference"]));
+    assert!(report["tactics"].is_null() && !folder.path("good.tactics").exists());
+    let never = planish(&[&["debug", "tactics", &linear, "--check", "true"], &usual[..]].concat());
+    assert_eq!(never.code, Some(2), "{}", never.stderr);
+    let always = planish(
+        &[&["debug", "tactics", &linear, "--check", "false", "-o", &path("x.tactics")], &usual[..]].concat(),
+    );
+    assert_eq!(always.code, Some(1), "{}", always.stderr);
+    assert!(always.stderr.contains("no tactic can be named"), "{}", always.stderr);
+}
+
+#[test]
+fn a_run_is_captured_and_replayed() {
+    let folder = Folder::new("capture");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (linear, file) = (folder.put("linear.onnx", &linear()), path("run.capture"));
+    succeeds(&["run", &linear, "--random", "5", "--shapes", "x:4x3", "--capture", &file]);
+    let shown = succeeds(&["debug", "replay", &file]).stdout;
+    assert!(shown.contains("reproduced: the same outputs to the last bit"), "{shown}");
+    // A run that fails, fails again in the same way; without the model's file.
+    let bad = folder.put("bad.npz", b"PK nothing");
+    let ended = planish(&["run", &linear, "--inputs", &bad, "--capture", &file, "--without-weights"]);
+    assert_eq!(ended.code, Some(2));
+    fs::remove_file(&linear).unwrap();
+    let shown = succeeds(&["debug", "replay", &file]).stdout;
+    assert!(shown.contains("reproduced: the same error"), "{shown}");
+    let unpacked = path("unpacked");
+    succeeds(&["debug", "replay", &file, "--unpack", &unpacked]);
+    assert!(folder.path("unpacked").join("model.onnx").is_file());
+    let wrong = folder.put("wrong.npz", &fs::read(&bad).unwrap());
+    assert_eq!(planish(&["debug", "replay", &wrong]).code, Some(2));
+}
+
+#[test]
+fn values_between_nodes_are_dumped() {
+    let folder = Folder::new("dump");
+    let linear = folder.put("linear.onnx", &linear());
+    for backend in ["reference", "cpu"] {
+        let ended = succeeds(&["run", &linear, "--backend", backend, "--dump-tensors", "x*", "--json"]);
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let names: Vec<&str> = report["outputs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|output| output["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["y", "top", "xw"]);
+    }
+    fails(
+        &folder,
+        &["run", &linear, "--dump-tensors", "nothing*"],
+        2,
+        "--dump-tensors nothing*: no value of the model has such a name; `planish inspect --graph` lists them",
+    );
+}
+
+#[test]
+fn a_plan_goes_through_the_checklist() {
+    let folder = Folder::new("checklist");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (linear, plan) = (folder.put("linear.onnx", &linear()), path("linear.plan"));
+    succeeds(&[
+        "build",
+        &linear,
+        "-o",
+        &plan,
+        "--device",
+        "cpu",
+        "--tune-level",
+        "1",
+        "--max-shapes",
+        "x:8x3",
+    ]);
+    let usual = ["check", &plan, "--duration", "20ms", "--min-utilisation", "0"];
+    let generous = ["--max-latency", "10s", "--max-memory", "1G", "--shapes", "x:8x3"];
+    let ended = planish(&[&usual[..], &generous, &["--json"]].concat());
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let verdicts: Vec<&str> =
+        report["points"].as_array().unwrap().iter().map(|point| point["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts.len(), 12);
+    // Under load a busy machine may lose anything; all others are as they are.
+    let others: Vec<&str> =
+        verdicts.iter().enumerate().filter(|(idx, _)| *idx != 5).map(|(_, verdict)| *verdict).collect();
+    assert_eq!(others, ["pass"; 11], "{report}");
+    let strict = planish(
+        &[&usual[..], &["--max-latency", "1ms", "--max-memory", "100", "--shapes", "x:9x3"]].concat(),
+    );
+    assert_eq!(strict.code, Some(1), "{}", strict.stdout);
+    for text in [" 3  FAIL  profiles match shapes", "10  FAIL  memory within bound", "certificate "] {
+        assert!(strict.stdout.contains(text), "{text} is not in\n{}", strict.stdout);
+    }
+}
+
+#[test]
+fn builds_tell_what_they_decide() {
+    let folder = Folder::new("verbose");
+    let linear = folder.put("linear.onnx", &linear());
+    let plan = folder.path("linear.plan").display().to_string();
+    let build = ["build", &linear, "-o", &plan, "--device", "cpu", "--tune-level", "0"];
+    assert!(!succeeds(&build).stderr.contains("[V]"));
+    let told = succeeds(&[&build[..], &["-v"]].concat()).stderr;
+    assert!(told.contains("[V] layer 0 ") && told.contains("f32 on cpu) by gemm_"), "{told}");
+    let more = succeeds(&[&build[..], &["-vv"]].concat()).stderr;
+    assert!(more.contains("by the cost model") && more.lines().count() > told.lines().count(), "{more}");
+}
+
+#[test]
+fn shells_and_manuals_know_the_commands() {
+    let folder = Folder::new("words");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(succeeds(&["completions", shell]).stdout.contains("trtexec"), "{shell}");
+    }
+    assert_eq!(planish(&["completions", "cmd"]).code, Some(2));
+    let pages = folder.path("man").display().to_string();
+    succeeds(&["man", &pages]);
+    let page = fs::read_to_string(folder.path("man").join("planish-build.1")).unwrap();
+    assert!(page.contains(".TH") && page.contains("tune"), "{page}");
+    let file = folder.put("file", b"");
+    assert_eq!(planish(&["man", &file]).code, Some(2));
+}
