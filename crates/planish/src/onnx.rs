@@ -38,7 +38,7 @@
 //!
 //! let mut changed = model.clone();
 //! let done = onnx::edit(&mut changed, &types, &Edit::RenameValue { from: "h".into(), to: "hidden".into() })?;
-//! assert_eq!(done, 4);                                                // places that name it
+//! assert_eq!(done, 3);                                                // places that name it
 //! onnx::mark_outputs(&mut changed, &types, &["hidden".to_string()])?;
 //! assert_eq!(changed.graph.outputs.len(), 2);
 //! let renamed = onnx::to_model(&changed)?;                            // what `Builder::from_model` takes
