@@ -109,7 +109,7 @@ impl Asked {
             building.calibrating.calib = path("calib");
             building.calibrating.calib_samples = 500;
             if building.calibrating.calib.is_none() {
-                building.dynamic = true;
+                building.dynamic = Some(planish::DynamicRange::default());
                 notes.push(
                     "--int8 without --calib: matrix products alone are of integers, by ranges that are found in each \
                      run; integers that the model says itself are kept"
@@ -384,12 +384,12 @@ mod tests {
     #[test]
     fn integers_need_ranges() {
         let plain = asked(&["--int8"]).unwrap();
-        assert!(plain.building.dynamic && plain.notes[0].contains("without --calib"));
+        assert!(plain.building.dynamic.is_some() && plain.notes[0].contains("without --calib"));
         let both = asked(&["--int8", "--fp16"]).unwrap();
         assert_eq!(both.building.precision, AskedPrecision::Named(Precision::Fp16));
         let calibrated = asked(&["--best", "--calib=c.cache"]).unwrap();
         assert_eq!(calibrated.building.precision, AskedPrecision::Named(Precision::Int8));
-        assert!(!calibrated.building.dynamic && calibrated.building.calibrating.calib.is_some());
+        assert!(calibrated.building.dynamic.is_none() && calibrated.building.calibrating.calib.is_some());
     }
 
     #[test]
