@@ -1,8 +1,8 @@
 //! Products with weights of 4 and 8 bits on a GPU, beside the same with weights of f16: microseconds in a replayed graph,
 //! weights rotating among copies that no cache holds, and the share of the memory's measured bandwidth.
 //!
-//! `cargo bench -p planish-cuda --bench nbits -- [--rows 1,8,64] [--only 4096x11008] [--types i4,i8] [--dtype f16] [--ways N]`:
-//! for each matrix and number of rows the best N tactics of each kind. Results are not looked at: the conformance suite
+//! `cargo bench -p planish-cuda --bench nbits -- [--rows 1,8,64] [--only 4096x11008] [--types i4,i8] [--dtype f16] [--ways N] [--all 1]`:
+//! for each matrix and number of rows the best N tactics of each kind, of those that a plan is offered, or of all. Results are not looked at: the conformance suite
 //! compares them.
 
 #![allow(unsafe_code)]
@@ -36,6 +36,7 @@ struct Asked {
     types: Vec<DType>,
     dtype: DType,
     ways: usize,
+    budget: Budget,
 }
 
 fn asked() -> Result<Asked, Box<dyn Error>> {
@@ -45,6 +46,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         types: vec![DType::I4, DType::I8],
         dtype: DType::F16,
         ways: 3,
+        budget: Budget::USUAL,
     };
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
@@ -58,6 +60,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             }
             "--dtype" => asked.dtype = if value == "f32" { DType::F32 } else { DType::F16 },
             "--ways" => asked.ways = value.parse()?,
+            "--all" => asked.budget = Budget::EVERYTHING,
             other => return Err(format!("unknown argument `{other}`").into()),
         }
     }
@@ -84,9 +87,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                 })
                 .collect();
             let dense = matmul(asked.dtype, &[m, k], &[k, n], true, None);
-            kinds.push((asked.dtype.name().to_string(), dense, &["gemm", "wgemm", "cublaslt"][..]));
+            // Of all dense tactics there are hundreds.
+            let dense = (asked.budget == Budget::USUAL).then_some(dense);
+            kinds
+                .extend(dense.map(|dense| {
+                    (asked.dtype.name().to_string(), dense, &["gemm", "wgemm", "cublaslt"][..])
+                }));
             for (kind, problem, families) in kinds {
-                let offered = |family: &&str| cuda.candidates_of(family, &problem, &Budget::USUAL);
+                let offered = |family: &&str| cuda.candidates_of(family, &problem, &asked.budget);
                 let candidates: Vec<Candidate> = families.iter().flat_map(offered).collect();
                 compile_all(&cuda, &problem, &candidates);
                 let mut times: Vec<(f64, &Candidate)> = Vec::new();

@@ -83,12 +83,13 @@ template <> struct Magic<bf16> {
 // What is added to take the zero points off, prepared once a segment.
 struct Offsets { u32 first, second; };
 
-template <class H> PL_INLINE Offsets offsets_of(const Scaling& s);
-template <> PL_INLINE Offsets offsets_of<f16>(const Scaling& s) {
+// `none` is 0, which the compiler must not know: numbers that it knows it puts into registers for each instruction anew.
+template <class H> PL_INLINE Offsets offsets_of(const Scaling& s, u32 none);
+template <> PL_INLINE Offsets offsets_of<f16>(const Scaling& s, u32 none) {
 #if ZEROS
   const u32 a = s.zero[0], b = s.zero[1];
 #else
-  const u32 a = ZERO, b = ZERO;
+  const u32 a = ZERO + none, b = ZERO + none;
 #endif
 #if BITS == 4
   return {(0xe400u + a) * 0x10001u, (0xd400u + (b << 4)) * 0x10001u};
@@ -97,11 +98,11 @@ template <> PL_INLINE Offsets offsets_of<f16>(const Scaling& s) {
 #endif
 }
 #if __CUDA_ARCH__ >= 800
-template <> PL_INLINE Offsets offsets_of<bf16>(const Scaling& s) {
+template <> PL_INLINE Offsets offsets_of<bf16>(const Scaling& s, u32 none) {
 #if ZEROS
   const u32 a = s.zero[0], b = s.zero[1];
 #else
-  const u32 a = ZERO, b = ZERO;
+  const u32 a = ZERO + none, b = ZERO + none;
 #endif
 #if BITS == 4
   return {(0xc300u + a) * 0x10001u, (0xc300u + b) * 0x10001u};
@@ -111,40 +112,42 @@ template <> PL_INLINE Offsets offsets_of<bf16>(const Scaling& s) {
 }
 #endif
 
-template <class H> PL_INLINE void fragment_of(u32 (&f)[4], const u32 (&words)[4], int step, Offsets o);
-template <> PL_INLINE void fragment_of<f16>(u32 (&f)[4], const u32 (&words)[4], int step, Offsets o) {
+template <class H> PL_INLINE void fragment_of(u32 (&f)[4], const u32 (&words)[4], int step, Offsets o, u32 none);
+template <> PL_INLINE void fragment_of<f16>(u32 (&f)[4], const u32 (&words)[4], int step, Offsets o, u32 none) {
   typedef Magic<f16> M;
+  const u32 exponent = M::exponent + none;
 #if BITS == 4
   // The upper integers of bytes are 16 times as large under the same exponent.
   const u32 low = words[step], high = low >> 8;
-  f[0] = fused2<f16>((low & 0x000f000fu) | M::exponent, M::one, o.first);
-  f[1] = fused2<f16>((low & 0x00f000f0u) | M::exponent, M::sixteenth, o.second);
-  f[2] = fused2<f16>((high & 0x000f000fu) | M::exponent, M::one, o.first);
-  f[3] = fused2<f16>((high & 0x00f000f0u) | M::exponent, M::sixteenth, o.second);
+  f[0] = fused2<f16>((low & 0x000f000fu) | exponent, M::one, o.first);
+  f[1] = fused2<f16>((low & 0x00f000f0u) | exponent, M::sixteenth, o.second);
+  f[2] = fused2<f16>((high & 0x000f000fu) | exponent, M::one, o.first);
+  f[3] = fused2<f16>((high & 0x00f000f0u) | exponent, M::sixteenth, o.second);
 #else
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const u32 word = words[2 * step + i];
-    f[2 * i] = fused2<f16>(__byte_perm(word, M::exponent, 0x7150u), M::one, o.first);
-    f[2 * i + 1] = fused2<f16>(__byte_perm(word, M::exponent, 0x7352u), M::one, o.second);
+    f[2 * i] = fused2<f16>(__byte_perm(word, exponent, 0x7150u), M::one, o.first);
+    f[2 * i + 1] = fused2<f16>(__byte_perm(word, exponent, 0x7352u), M::one, o.second);
   }
 #endif
 }
 #if __CUDA_ARCH__ >= 800
-template <> PL_INLINE void fragment_of<bf16>(u32 (&f)[4], const u32 (&words)[4], int step, Offsets o) {
+template <> PL_INLINE void fragment_of<bf16>(u32 (&f)[4], const u32 (&words)[4], int step, Offsets o, u32 none) {
   typedef Magic<bf16> M;
+  const u32 exponent = M::exponent + none;
 #if BITS == 4
   const u32 word = words[step];
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    f[i] = fused2<bf16>(((word >> 4 * i) & 0x000f000fu) | M::exponent, M::one, i & 1 ? o.second : o.first);
+    f[i] = fused2<bf16>(((word >> 4 * i) & 0x000f000fu) | exponent, M::one, i & 1 ? o.second : o.first);
 #else
   // Eight bits are one too many under an exponent: halves of four.
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     const u32 bytes = __byte_perm(words[2 * step + i / 2], 0u, i & 1 ? 0x7372u : 0x7170u);
-    const u32 low = fused2<bf16>((bytes & 0x000f000fu) | M::exponent, M::one, M::minus);
-    const u32 high = fused2<bf16>(((bytes >> 4) & 0x000f000fu) | M::exponent, M::one, M::minus);
+    const u32 low = fused2<bf16>((bytes & 0x000f000fu) | exponent, M::one, M::minus);
+    const u32 high = fused2<bf16>(((bytes >> 4) & 0x000f000fu) | exponent, M::one, M::minus);
     const u32 whole = fused2<bf16>(high, M::sixteen, low);
     f[i] = fused2<bf16>(whole, M::one, i & 1 ? o.second : o.first);
   }

@@ -27,7 +27,7 @@ nbits_expand(const uint4* weight, const S_T* scales, const u8* zeros, Y_T* y, co
       scalings.load(by, chunk, step / SEGMENT);
       u32 w[4];
       // Through f16, which every architecture has.
-      fragment_of<f16>(w, words, step, offsets_of<f16>(by));
+      fragment_of<f16>(w, words, step, offsets_of<f16>(by, 0u), 0u);
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const float scale = to_f32(by.scale[e & 1]);

@@ -1,41 +1,31 @@
 // Chunks of weights of few bits for few_rows.cu. nbits.cuh stands in front.
 //
 // Set from outside, besides: H (what products are taken in, f16 or bf16) and X_T (what rows are stored in; rows of f32 become
-// three numbers of bf16 each, whose sum they are), WIDE, TURN as in few_rows.cu.
+// three numbers of bf16 each, whose sum they are); TURN, from a chunk of a warp to its next.
 
 constexpr int PARTS = sizeof(X_T) == 4 ? 3 : 1;
 constexpr int SHARE = GROUP / 4;          // elements of a lane in a group
-constexpr int TURN = WARPS * SPLIT;
 
-// A lane's part of eight rows of x in a chunk.
+// A lane's part of eight rows of x in a group.
 struct RowParts {
-  u32 v[DEPTH / GROUP][PARTS][SHARE / 2];
+  u32 v[PARTS][SHARE / 2];
 
-  // Where a lane begins in a chunk.
-  static PL_INLINE int first(int lane) { return SHARE * (lane & 3); }
-
-  // `left` elements are left of the row.
-  PL_INLINE void load(const X_T* at, bool there, int left) {
+  PL_INLINE void set(const X_T (&e)[SHARE]) {
 #pragma unroll
-    for (int g = 0; g < DEPTH / GROUP; g++) {
-      X_T e[SHARE];
-      po_fetch<X_T, SHARE, WIDE>(e, at + g * GROUP, there && left > g * GROUP, left - g * GROUP);
+    for (int i = 0; i < SHARE / 2; i++) {
+      if constexpr (PARTS == 1) {
+        union { X_T each[2]; u32 word; } u;
+        u.each[0] = e[2 * i];
+        u.each[1] = e[2 * i + 1];
+        v[0][i] = u.word;
+      } else {
+        // The nearest number of bf16, that of what is left, and that of what is left then.
+        float a = to_f32(e[2 * i]), b = to_f32(e[2 * i + 1]);
 #pragma unroll
-      for (int i = 0; i < SHARE / 2; i++) {
-        if constexpr (PARTS == 1) {
-          union { X_T each[2]; u32 word; } u;
-          u.each[0] = e[2 * i];
-          u.each[1] = e[2 * i + 1];
-          v[g][0][i] = u.word;
-        } else {
-          // The nearest number of bf16, that of what is left, and that of what is left then.
-          float a = to_f32(e[2 * i]), b = to_f32(e[2 * i + 1]);
-#pragma unroll
-          for (int p = 0; p < PARTS; p++) {
-            v[g][p][i] = Pair<bf16>::pack(a, b);
-            a -= Pair<bf16>::lo(v[g][p][i]);
-            b -= Pair<bf16>::hi(v[g][p][i]);
-          }
+        for (int p = 0; p < PARTS; p++) {
+          v[p][i] = Pair<bf16>::pack(a, b);
+          a -= Pair<bf16>::lo(v[p][i]);
+          b -= Pair<bf16>::hi(v[p][i]);
         }
       }
     }
@@ -54,9 +44,11 @@ struct Tile {
   const uint4* codes;
   Scalings scalings;
   Scaling whole;
+  u32 none;
 
   PL_INLINE void start(const FewRowsArgs& a, const void* weight, const void* scales, const void* zeros, int tile, int chunk,
                        int lane) {
+    none = (u32)a.m >> 31;
     codes = (const uint4*)weight + ((i64)tile * a.n_chunks + chunk) * 32 + lane;
     scalings = Scalings((const S_T*)scales, (const u8*)zeros, tile, a.n_blocks, lane);
     if (IN_STEP) scalings.advance(chunk * SEGMENTS * 8);
@@ -103,36 +95,31 @@ struct Tile {
 #endif
   }
 
-  // Adds the products of a chunk with eights of rows.
-  template <int M8> PL_INLINE void multiply_chunk(float (&sum)[M8][4], const u8* slot, const RowParts (&rows)[M8], int lane) const {
-    const uint4 own = ((const uint4*)slot)[lane];
+  // Adds the products of a group with eights of rows; `own` is the lane's part of the chunk.
+  template <int M8> PL_INLINE void multiply_group(float (&sum)[M8][4], const u8* slot, const uint4& own, int group,
+                                                  const RowParts (&rows)[M8], int lane) const {
     const u32 words[4] = {own.x, own.y, own.z, own.w};
+    const Scaling by = scaling(slot, group * SEGMENTS / (DEPTH / GROUP), lane);
+    const Offsets offsets = offsets_of<H>(by, none);
+    float acc[M8][4];
 #pragma unroll
-    for (int i = 0; i < SEGMENTS; i++) {
-      const Scaling by = scaling(slot, i, lane);
-      const Offsets offsets = offsets_of<H>(by);
-      float acc[M8][4];
+    for (int j = 0; j < M8; j++)
 #pragma unroll
-      for (int j = 0; j < M8; j++)
+      for (int e = 0; e < 4; e++) acc[j][e] = 0.0f;
 #pragma unroll
-        for (int e = 0; e < 4; e++) acc[j][e] = 0.0f;
+    for (int q = 0; q < GROUP / 16; q++) {
+      u32 w[4];
+      fragment_of<H>(w, words, group * (GROUP / 16) + q, offsets, none);
+      // The smallest part first.
 #pragma unroll
-      for (int q = 0; q < SEGMENT; q++) {
-        const int step = i * SEGMENT + q, group = step / (GROUP / 16), word = step % (GROUP / 16) * 2;
-        u32 w[4];
-        fragment_of<H>(w, words, step, offsets);
-        // The smallest part first.
+      for (int p = PARTS - 1; p >= 0; p--)
 #pragma unroll
-        for (int p = PARTS - 1; p >= 0; p--)
-#pragma unroll
-          for (int j = 0; j < M8; j++)
-            multiply<H>(acc[j], w, rows[j].v[group][p][word], rows[j].v[group][p][word + 1]);
-      }
-      const float first = to_f32(by.scale[0]), second = to_f32(by.scale[1]);
-#pragma unroll
-      for (int j = 0; j < M8; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) sum[j][e] = fmaf(acc[j][e], e < 2 ? first : second, sum[j][e]);
+        for (int j = 0; j < M8; j++) multiply<H>(acc[j], w, rows[j].v[p][2 * q], rows[j].v[p][2 * q + 1]);
     }
+    const float first = to_f32(by.scale[0]), second = to_f32(by.scale[1]);
+#pragma unroll
+    for (int j = 0; j < M8; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum[j][e] = fmaf(acc[j][e], e < 2 ? first : second, sum[j][e]);
   }
 };

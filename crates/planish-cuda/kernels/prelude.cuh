@@ -241,6 +241,16 @@ template <int BYTES> PL_INLINE void copy_async_few(u32 to, const void* from) {
   for (int i = 0; i < BYTES / 4; i++) copy_async4(to + 4 * i, (const u32*)from + i, true);
 #endif
 }
+// The same, zeros where `there` is false.
+template <int BYTES> PL_INLINE void copy_async_some(u32 to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(there ? BYTES : 0)
+               : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < BYTES / 4; i++) copy_async4(to + 4 * i, (const u32*)from + i, there);
+#endif
+}
 // The same through the first-level cache, for what the block reads again soon.
 PL_INLINE void copy_async16_cached(u32 to, const void* from, bool there) {
 #if __CUDA_ARCH__ >= 800

@@ -58,6 +58,8 @@ pub(super) struct FewRows<'a> {
     pub(super) addresses: [Arg; 3],
     /// Shared memory of a chunk of a tile.
     pub(super) slot_bytes: usize,
+    /// Elements along the sum of a chunk.
+    pub(super) depth: usize,
     /// Elements of a lane that are read at once.
     pub(super) share: usize,
     /// What a chunk holds: the text in front of the loop.
@@ -79,6 +81,12 @@ impl FewRows<'_> {
         let (x, y) = (&self.problem.inputs[self.x], &self.problem.outputs[0]);
         if !x.is_dense(Layout::Plain) {
             return refuse("rows that are not dense");
+        }
+        let is_wide = self.k.is_multiple_of(self.share);
+        let may_stage = x.dtype.bits() == 16 && self.k.is_multiple_of(8);
+        let own_rows = if may_stage { way.own_rows(self.m()) } else { 0 };
+        if way.staged && !may_stage {
+            return refuse("rows that are not of 16 bits, or begin anywhere");
         }
         let leading = y.rank() - 1;
         if leading > 4 || y.strides[leading] != 1 && self.n > 1 {
@@ -116,18 +124,22 @@ impl FewRows<'_> {
         let code = told(after.code("few_rows.cu", &text, "few_rows", &numbers))?
             .define("X_T", storage(x)?)
             .define("Y_T", storage(y)?)
-            .define("WIDE", u8::from(self.k.is_multiple_of(self.share)))
+            .define("WIDE", u8::from(is_wide))
             .define("ROWS", way.rows)
             .define("TILES", way.tiles)
             .define("WARPS", way.warps)
+            .define("STAGED", u8::from(way.staged))
+            .define("OWN_ROWS", own_rows)
+            .define("TURN", way.sharers())
             .define("AHEAD", way.ahead)
             .define("SPLIT", way.split);
         let mut own = vec![Arg::Address(Slot::Input(self.x), 0)];
         own.extend(self.addresses.iter().cloned());
         own.extend([output.clone(), if way.split > 1 { parts.clone() } else { Arg::Nothing }]);
-        let grid = [space::blocks(self.n_tiles, way.tiles)?, way.split as u32, space::blocks(m, way.rows)?];
+        let grid =
+            [space::blocks(self.n_tiles, way.block_tiles())?, way.split as u32, space::blocks(m, way.rows)?];
         let mut plan = Plan::one(code, grid, 32 * way.warps as u32, with_args(own));
-        plan.steps[0].shared = way.shared_bytes(self.slot_bytes);
+        plan.steps[0].shared = way.shared_bytes(self.slot_bytes, self.depth * x.dtype.bits() / 8, own_rows);
         if way.split > 1 {
             let code = after
                 .code("few_rows_sum.cu", SUM, "few_rows_sum", &numbers)

@@ -19,6 +19,7 @@ use super::few_rows::{FewRows, Way};
 use super::product::{Offer, best_of};
 use crate::family::{Family, Ready, Work};
 use crate::formats::Packing;
+use crate::formats::codes::chunk_depth;
 use crate::gpu::Gpu;
 use crate::planned;
 use crate::source::Source;
@@ -71,6 +72,7 @@ fn direct(posed: &Posed, problem: &Problem, way: Way) -> Result<Plan, KernelErro
         n_blocks: posed.weight.n_blocks(),
         addresses: posed.addresses(),
         slot_bytes: posed.slot_bytes(),
+        depth: chunk_depth(posed.bits()),
         share: reads.group / 4,
         content: CONTENT,
     };

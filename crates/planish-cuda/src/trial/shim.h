@@ -261,6 +261,9 @@ inline char* shared_pointer(u32 at) { return &shared_base + (i32)at; }
 inline void copy_async16(u32 to, const void* from, bool there) {
   if (there) memcpy(shared_pointer(to), from, 16); else memset(shared_pointer(to), 0, 16);
 }
+template <int BYTES> inline void copy_async_some(u32 to, const void* from, bool there) {
+  if (there) memcpy(shared_pointer(to), from, BYTES); else memset(shared_pointer(to), 0, BYTES);
+}
 template <int BYTES> inline void copy_async_few(u32 to, const void* from) { memcpy(shared_pointer(to), from, BYTES); }
 inline uint4 load_once16(const void* from) { return *(const uint4*)from; }
 inline void copy_async_commit() {}

@@ -11,6 +11,8 @@ pub(in crate::families) struct Way {
     /// Tiles of 16 columns of a warp.
     pub(in crate::families) tiles: usize,
     pub(in crate::families) warps: usize,
+    /// Whether warps have tiles of their own, and rows come into shared memory for all of them.
+    pub(in crate::families) staged: bool,
     /// Chunks of each tile under way.
     pub(in crate::families) ahead: usize,
     /// Blocks that share a tile's chunks.
@@ -20,13 +22,14 @@ pub(in crate::families) struct Way {
 /// Tiles times eights of rows beyond which a lane's registers run out, for rows of 16 bits and for those in three parts.
 const MOST_SUMS: usize = 8;
 const MOST_SUMS_OF_PARTS: usize = 4;
+const MOST_ROWS: usize = 64;
 
 impl Way {
-    /// As in `m8r1w8a4` or `m16r2w4a2_s4`.
+    /// As in `m8r1w8a4`, `m16r2w4a2_s4` or, staged, `m64r2w8a4x`.
     pub(in crate::families) fn name(&self) -> String {
-        let Way { rows, tiles, warps, ahead, split } = self;
+        let Way { rows, tiles, warps, staged, ahead, split } = self;
         let split = if *split > 1 { format!("_s{split}") } else { String::new() };
-        format!("m{rows}r{tiles}w{warps}a{ahead}{split}")
+        format!("m{rows}r{tiles}w{warps}a{ahead}{}{split}", if *staged { "x" } else { "" })
     }
 
     /// The way of a name, which may come from a file that nobody vouches for.
@@ -39,11 +42,19 @@ impl Way {
         let tiles = rows.flat_map(|rows| [1, 2, 4].map(|tiles| (rows, tiles)));
         let warps = tiles.flat_map(|(rows, tiles)| [2, 4, 8, 16].map(|warps| (rows, tiles, warps)));
         let ahead = warps.flat_map(|own| [1, 2, 4, 8].map(|ahead| (own, ahead)));
-        ahead
-            .flat_map(|((rows, tiles, warps), ahead)| {
-                [1, 2, 4, 8].map(|split| Way { rows, tiles, warps, ahead, split })
+        let staged = ahead.flat_map(|own| [false, true].map(|staged| (own, staged)));
+        staged
+            .flat_map(|(((rows, tiles, warps), ahead), staged)| {
+                [1, 2, 4, 8].map(|split| Way { rows, tiles, warps, staged, ahead, split })
             })
-            .filter(|way| way.sums() <= MOST_SUMS && way.tiles * way.ahead <= 16)
+            .filter(Way::fits)
+    }
+
+    /// Few sums leave a lane registers for what is under way; rows in shared memory need none, and two slots at least.
+    fn fits(&self) -> bool {
+        let most = if self.staged { 2 * MOST_SUMS } else { MOST_SUMS };
+        let is_staged_well = !self.staged || self.ahead > 1 && self.rows > 8 && self.warps > 2;
+        self.sums() <= most && self.tiles * self.ahead <= 16 && is_staged_well
     }
 
     /// Tiles times eights of rows.
@@ -51,26 +62,49 @@ impl Way {
         self.tiles * self.rows / 8
     }
 
-    /// Shared memory of a block: what is under way, `slot` bytes for a chunk of a tile, and then its sums.
-    pub(in crate::families) fn shared_bytes(&self, slot: usize) -> usize {
-        let Way { rows, tiles, warps, ahead, .. } = *self;
-        (warps * ahead * tiles * slot).max(warps * rows * (COLUMNS * tiles + 4) * 4)
+    /// Shared memory of a block: what is under way, `slot` bytes for a chunk of a tile and `row` for one of a row, of which
+    /// warps may have some of their own, and then its sums.
+    pub(in crate::families) fn shared_bytes(&self, slot: usize, row: usize, own_rows: usize) -> usize {
+        let Way { rows, tiles, warps, staged, ahead, .. } = *self;
+        let weights = warps * ahead * tiles * slot;
+        match staged {
+            true => (weights + ahead * rows * row).max(rows * (COLUMNS * tiles * warps + 4) * 4),
+            false => (weights + warps * ahead * own_rows * row).max(warps * rows * (COLUMNS * tiles + 4) * 4),
+        }
+    }
+
+    /// Rows that a warp brings into shared memory with each of its chunks: of one eight, where they are not staged.
+    pub(in crate::families) fn own_rows(&self, m: usize) -> usize {
+        if self.staged || self.rows > 8 { 0 } else { m.next_power_of_two().min(8) }
+    }
+
+    /// Tiles of a block.
+    pub(in crate::families) fn block_tiles(&self) -> usize {
+        if self.staged { self.warps * self.tiles } else { self.tiles }
+    }
+
+    /// Warps of a block that share its chunks, with those of the blocks beside it.
+    pub(in crate::families) fn sharers(&self) -> usize {
+        if self.staged { self.split } else { self.warps * self.split }
     }
 
     /// Ways for a product of these sizes.
     pub(in crate::families) fn all(gpu: &Gpu, amount: &Amount) -> Vec<Way> {
-        let most_sums = if amount.parts > 1 { MOST_SUMS_OF_PARTS } else { MOST_SUMS };
-        let rows = amount.m.next_power_of_two().clamp(8, 8 * most_sums);
+        let most_sums = if amount.parts > 1 { MOST_SUMS_OF_PARTS } else { 2 * MOST_SUMS };
+        let most_rows = if amount.parts > 1 { 8 * MOST_SUMS_OF_PARTS } else { MOST_ROWS };
+        let rows = amount.m.next_power_of_two().clamp(8, most_rows);
         let is_fit = |way: &Way| {
-            if way.sums() > most_sums || way.shared_bytes(amount.slot) > gpu.smem_per_block {
+            let shared = amount.shared_bytes(way);
+            let may_stage = !way.staged || amount.stages;
+            if way.sums() > most_sums || shared > gpu.smem_per_block || !may_stage || way.rows != rows {
                 return false;
             }
-            let per_warp = amount.chunks / (way.warps * way.split);
-            let blocks = amount.tiles.div_ceil(way.tiles) * amount.m.div_ceil(way.rows);
+            let per_warp = amount.chunks / way.sharers();
+            let blocks = amount.tiles.div_ceil(way.block_tiles()) * amount.m.div_ceil(way.rows);
             // Splits are for products that leave multiprocessors without work.
             let fills = way.split == 1 || blocks * way.split <= 4 * gpu.n_sms as usize;
             let is_short = per_warp >= way.ahead || way.ahead == 1;
-            way.rows == rows && fills && (is_short && per_warp >= 1 || way.warps == 2 && way.ahead == 1)
+            fills && (is_short && per_warp >= 1 || way.warps == 2 && way.ahead == 1)
         };
         Way::every().filter(is_fit).collect()
     }
@@ -86,8 +120,11 @@ pub(in crate::families) struct Amount {
     pub(in crate::families) bytes: usize,
     /// Products of the tensor cores for each of a row's elements.
     pub(in crate::families) parts: usize,
-    /// Shared memory of a chunk of a tile.
+    /// Shared memory of a chunk of a tile, and of a row.
     pub(in crate::families) slot: usize,
+    pub(in crate::families) row: usize,
+    /// Whether rows may be staged: they are of 16 bits and begin at whole vectors.
+    pub(in crate::families) stages: bool,
 }
 
 /// Nanoseconds of a launch in a graph, of what a block does before its first product and after its last, and of the second
@@ -96,30 +133,38 @@ const LAUNCH: f64 = 1_900.0;
 const ENDS: f64 = 1_300.0;
 const SUM: f64 = 1_400.0;
 /// Bytes under way on a multiprocessor that keep the memory busy, and the share of its bandwidth that they reach.
-const UNDER_WAY: f64 = 40_000.0;
+const UNDER_WAY: f64 = 24_000.0;
 const REACHED: f64 = 0.88;
 /// Warps of a multiprocessor that registers leave room for.
 const WARPS: f64 = 32.0;
-/// Clocks of a scheduler for a chunk of a tile: integers become numbers once, each eight rows are loaded and multiplied.
-const CHUNK: f64 = 70.0;
-const CHUNK_ROWS: f64 = 36.0;
+/// Clocks of a scheduler for a chunk of a tile: integers become numbers once, each eight rows are loaded and multiplied. Of
+/// the best ways of 8 to 64 rows at 4096 x 11008 on an H200.
+const CHUNK: f64 = 50.0;
+const CHUNK_ROWS: f64 = 85.0;
+const CHUNK_STAGED: f64 = 100.0;
 
 impl Amount {
+    fn shared_bytes(&self, way: &Way) -> usize {
+        let own_rows = if self.stages { way.own_rows(self.m) } else { 0 };
+        way.shared_bytes(self.slot, self.row, own_rows)
+    }
+
     /// Expected nanoseconds of a way.
     pub(in crate::families) fn price_ns(&self, gpu: &Gpu, way: &Way) -> f64 {
         let n_sms = f64::from(gpu.n_sms.max(1));
         let passes = self.m.div_ceil(way.rows);
-        let blocks = (self.tiles.div_ceil(way.tiles) * way.split * passes) as f64;
+        let blocks = (self.tiles.div_ceil(way.block_tiles()) * way.split * passes) as f64;
         // Registers leave room for so many warps, shared memory for so many blocks.
         let by_registers = WARPS / (way.sums() * self.parts) as f64 * 2.0;
-        let by_shared = (gpu.smem_per_sm / (way.shared_bytes(self.slot) + 1024)) as f64 * way.warps as f64;
+        let by_shared = (gpu.smem_per_sm / (self.shared_bytes(way) + 1024)) as f64 * way.warps as f64;
         let room = by_registers.clamp(8.0, WARPS).min(by_shared.max(way.warps as f64));
         let warps = (blocks * way.warps as f64 / n_sms).min(room);
         let under_way = warps * (way.tiles * way.ahead) as f64 * 512.0;
         let share = REACHED * (under_way / UNDER_WAY).min(1.0);
         let memory = self.bytes as f64 * passes as f64 / (gpu.bandwidth * share) * 1e9;
         let eights = (way.rows / 8 * self.parts) as f64;
-        let per_chunk = CHUNK + eights * CHUNK_ROWS * (0.5 + 0.5 / way.tiles as f64);
+        let per_rows = if way.staged { CHUNK_STAGED } else { CHUNK_ROWS };
+        let per_chunk = CHUNK + eights * per_rows * (0.5 + 0.5 / way.tiles as f64);
         let chunks = (self.tiles * self.chunks * passes) as f64;
         let busy = (blocks * way.warps as f64).min(4.0 * n_sms);
         let arithmetic = chunks * per_chunk / busy / gpu.clock_hz * 1e9;

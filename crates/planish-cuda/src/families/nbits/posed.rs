@@ -146,8 +146,10 @@ impl Posed {
     pub(super) fn amount(&self, problem: &Problem) -> Amount {
         let [tiles, chunks] = self.tiles();
         let parts = if problem.inputs[self.x].dtype == DType::F32 { 3 } else { 1 };
+        let row = codes::chunk_depth(self.bits()) * problem.inputs[self.x].dtype.bits() / 8;
+        let stages = parts == 1 && self.k.is_multiple_of(8);
         let bytes = problem.traffic_bytes();
-        Amount { m: self.m, tiles, chunks, bytes, parts, slot: self.slot_bytes() }
+        Amount { m: self.m, tiles, chunks, bytes, parts, slot: self.slot_bytes(), row, stages }
     }
 
     /// What tensor cores take products in: rows of f32 in three parts of bf16.
