@@ -1,5 +1,6 @@
 //! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA [M N K]]`) against the machine's
-//! multiply-and-add peak, in this thread's CPU time, and the latency of a fork (`micro fork`).
+//! multiply-and-add peak, in this thread's CPU time, of products with weights of 4 bits (`micro nbits`), and the latency of
+//! a fork (`micro fork`).
 //!
 //! Peak and kernel are measured in turn, so that a busy machine spoils neither alone.
 
@@ -7,8 +8,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use planish_cpu::gemm::codes::Width;
 use planish_cpu::gemm::table::TILES;
-use planish_cpu::gemm::{EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall};
+use planish_cpu::gemm::{
+    Blocks, BlocksCall, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall,
+};
 use planish_cpu::isa::Isa;
 use planish_cpu::peak;
 use planish_cpu::team::Team;
@@ -106,6 +110,44 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
     }
 }
 
+/// A product with a weight of 4 bits in blocks of 32, on one thread.
+fn blocks_rate(isa: Isa, tile: Tile, [m, n, k]: [usize; 3]) -> impl Fn() -> f64 {
+    let blocks = Blocks { width: Width::Four, rows: 32 };
+    let problem = GemmProblem { b: MatrixB::Blocks(blocks), ..GemmProblem::dense(m, n, k) };
+    let plan = GemmPlan::with_tile(problem, isa, tile);
+    let (a, c) = (vec![0.5f32; m * k + 16], vec![0.0f32; m * n + 16]);
+    let scales = vec![0.25f32; PackedB::new(tile, blocks.count(k), n).len() + 16];
+    let codes = vec![0x35u8; PackedB::new(tile, k, n).len() / 2 + 64];
+    let workspace = vec![0.0f32; plan.workspace_bytes(1) / 4 + 16];
+    move || {
+        let at = |v: &Vec<f32>| v[v.as_ptr().align_offset(64)..].as_ptr();
+        let codes = codes[codes.as_ptr().align_offset(64)..].as_ptr();
+        let call = GemmCall {
+            a: at(&a),
+            b: std::ptr::null(),
+            blocks: Some(BlocksCall { codes, scales: at(&scales), zeros: std::ptr::null() }),
+            c: at(&c).cast_mut(),
+            epilogue: EpilogueCall::NONE,
+            hook: None,
+            workspace: at(&workspace).cast_mut(),
+        };
+        // SAFETY: the operands above have the sizes of the problem.
+        unsafe { plan.run(std::hint::black_box(&call), &Team::alone()) };
+        2.0 * (m * n * k) as f64
+    }
+}
+
+/// Weights of 4 bits beside those of f32, of few rows and many.
+fn nbits(isa: Isa) {
+    println!("{:24} {:>5} {:>12} {:>12} {:>7}", "4096 x 4096", "rows", "4 bits", "f32", "peak");
+    for m in [1, 4, 8, 12, 16, 24, 32, 64, 128, 256] {
+        let tile = Tile::usual(isa);
+        let (peak, few) = against_peak(isa, blocks_rate(isa, tile, [m, 4096, 4096]));
+        let (_, dense) = against_peak(isa, gemm_rate(isa, tile, GemmProblem::dense(m, 4096, 4096)));
+        println!("{:24} {m:5} {few:12.1} {dense:12.1} {:6.1}%", tile.name(), few / peak * 100.0);
+    }
+}
+
 fn gemms(isa: Isa, tiles: &[Tile], only: Option<(usize, usize, usize)>) {
     println!("{:24} {:>18} {:>8} {:>9} {:>7}", "gemm", "m n k", "B", "GFLOP/s", "peak");
     let mut shapes = Vec::new();
@@ -149,6 +191,7 @@ fn main() {
             let tiles: Vec<Tile> = Tile::of(isa).take(if only.is_some() { usize::MAX } else { 1 }).collect();
             gemms(isa, &tiles, only);
         }
+        Some("nbits") => nbits(Isa::best()),
         Some("fork") => forks(),
         _ => tiles(),
     }

@@ -1,5 +1,5 @@
 // Products of a few rows with a weight that is packed in tiles of 16 columns, read once and as it is stored. What a chunk of a
-// tile holds stands in front: nbits_tile.cuh or sparse_tile.cuh, with `Tile`, `RowParts`, `DEPTH`, `SLOT_BYTES`.
+// tile holds stands in front: nbits_tile.cuh, with `Tile`, `RowParts`, `DEPTH`, `GROUP`, `SHARE`, `SLOT_BYTES`.
 //
 // Set from outside, besides:
 //   X_T Y_T      what rows and results are stored in
