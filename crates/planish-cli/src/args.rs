@@ -57,7 +57,7 @@ pub(crate) struct Args {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LayerPrecision {
     pub(crate) pattern: String,
-    /// fp32 or int8.
+    /// fp32, int8 or fp8.
     pub(crate) precision: planish::Precision,
 }
 
@@ -366,13 +366,13 @@ pub(crate) struct Building {
     /// The device to build for: cpu, cuda (the first NVIDIA GPU), cuda:1, or auto (a GPU if there is one)
     #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
     pub(crate) device: planish::Device,
-    /// The precision of activations, weights and products: fp32, tf32, fp16, bf16 or int8; for `build` also auto, the
+    /// The precision of activations, weights and products: fp32, tf32, fp16, bf16, int8 or fp8; for `build` also auto, the
     /// fastest that keeps to a contract
     #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::asked_precision)]
     pub(crate) precision: AskedPrecision,
-    /// Keep layers and other nodes in fp32 by name, as in 'encoder/*:fp32' (* matches any characters, ? one); with int8 also
-    /// 'conv1:int8', which takes first and last layers in
-    #[arg(long, value_name = "GLOB:fp32|int8", value_parser = crate::load::layer_precision)]
+    /// Keep layers and other nodes in fp32 by name, as in 'encoder/*:fp32' (* matches any characters, ? one); with int8 or
+    /// fp8 also 'conv1:int8', which takes first and last layers in
+    #[arg(long, value_name = "GLOB:fp32|int8|fp8", value_parser = crate::load::layer_precision)]
     pub(crate) layer_precision: Vec<LayerPrecision>,
     /// Take such names from a file, as `planish debug accuracy` writes it
     #[arg(long, value_name = "FILE")]

@@ -41,8 +41,8 @@ pub(crate) fn crop(text: &str) -> Result<(u32, u32), String> {
 /// Reads a precision.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     Precision::named(text).ok_or_else(|| match text {
-        "auto" => "auto is for `planish build`; give fp32, tf32, fp16, bf16 or int8".to_string(),
-        _ => format!("`{text}` is not a precision; give fp32, tf32, fp16, bf16 or int8"),
+        "auto" => "auto is for `planish build`; give fp32, tf32, fp16, bf16, int8 or fp8".to_string(),
+        _ => format!("`{text}` is not a precision; give fp32, tf32, fp16, bf16, int8 or fp8"),
     })
 }
 
@@ -56,16 +56,16 @@ pub(crate) fn asked_precision(text: &str) -> Result<AskedPrecision, String> {
     }
 }
 
-/// Reads `GLOB:fp32` or `GLOB:int8`.
+/// Reads `GLOB:fp32`, `GLOB:int8` or `GLOB:fp8`.
 pub(crate) fn layer_precision(text: &str) -> Result<LayerPrecision, String> {
     let parts = text.rsplit_once(':').filter(|(pattern, _)| !pattern.is_empty());
     let precision = parts.and_then(|(_, name)| Precision::named(name));
     match (parts, precision) {
-        (Some((pattern, _)), Some(precision @ (Precision::Fp32 | Precision::Int8))) => {
+        (Some((pattern, _)), Some(precision @ (Precision::Fp32 | Precision::Int8 | Precision::Fp8))) => {
             Ok(LayerPrecision { pattern: pattern.to_string(), precision })
         }
         _ => Err(format!(
-            "`{text}` does not say which layers are computed in what; give NAMES:fp32 or NAMES:int8, as in \
+            "`{text}` does not say which layers are computed in what; give NAMES:fp32, NAMES:int8 or NAMES:fp8, as in \
              'encoder/*:fp32'"
         )),
     }
@@ -73,12 +73,12 @@ pub(crate) fn layer_precision(text: &str) -> Result<LayerPrecision, String> {
 
 /// Takes over which layers are computed in what.
 pub(crate) fn set_layer_precisions(options: &mut BuildOptions, layers: &[LayerPrecision]) {
-    let of = |precision: Precision| {
-        let chosen = layers.iter().filter(|layer| layer.precision == precision);
+    let of = |is_wanted: fn(Precision) -> bool| {
+        let chosen = layers.iter().filter(|layer| is_wanted(layer.precision));
         chosen.map(|layer| layer.pattern.clone()).collect()
     };
-    options.fp32_layers = of(Precision::Fp32);
-    options.int8_layers = of(Precision::Int8);
+    options.fp32_layers = of(|precision| precision == Precision::Fp32);
+    options.int8_layers = of(Precision::quantizes);
 }
 
 /// A built plan.
@@ -330,10 +330,10 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     }
     let for_weights = building.weights.is_some();
     let calibration = match building.precision {
-        AskedPrecision::Named(Precision::Int8 | Precision::Fp16) | AskedPrecision::Auto => true,
+        AskedPrecision::Named(Precision::Int8 | Precision::Fp8 | Precision::Fp16) | AskedPrecision::Auto => true,
         AskedPrecision::Named(_) if for_weights => true,
         AskedPrecision::Named(precision) if building.calibrating.calib.is_some() => bail!(
-            "--calib is for integers and for what leaves the range of fp16; {} has the range of fp32 and needs none",
+            "--calib is for layers of 8 bits and for what leaves the range of fp16; {} has the range of fp32 and needs none",
             precision.name()
         ),
         AskedPrecision::Named(_) => false,
@@ -513,6 +513,7 @@ mod tests {
     fn precisions_have_names() {
         assert_eq!(precision("bf16"), Ok(Precision::Bf16));
         assert_eq!(precision("int8"), Ok(Precision::Int8));
+        assert_eq!(precision("fp8"), Ok(Precision::Fp8));
         assert!(precision("auto").unwrap_err().contains("auto is for `planish build`"));
         assert_eq!(asked_precision("auto"), Ok(AskedPrecision::Auto));
         assert_eq!(asked_precision("fp16"), Ok(AskedPrecision::Named(Precision::Fp16)));

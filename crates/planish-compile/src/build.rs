@@ -157,11 +157,12 @@ pub(crate) fn optimize(
     let (mut graph, mut passes) = planish_passes::standard()
         .run(original.clone(), &standard_options)
         .map_err(|error| of_passes(&error))?;
-    if options.precision == Precision::Int8 {
+    if options.precision.quantizes() {
         let wide = wide_layers(backends);
-        let integers = (activations(backends), kernels(backends));
+        let without = without_kernels(backends, options.precision)?;
+        let integers = (activations(backends, options.precision), kernels(backends));
         graph = quantize(graph, integers, wide, options, &mut passes, &mut notes)?;
-        notes.extend(without_kernels(backends));
+        notes.extend(without);
         // What the plan is compared with has its integers: they are what was asked for.
         original = graph.clone();
     }
@@ -170,7 +171,7 @@ pub(crate) fn optimize(
         original = graph.clone();
     }
     if keeps_integers {
-        graph = move_integers(graph, backends, &pass_options, &mut passes)?;
+        graph = move_integers(graph, backends, options.precision, &pass_options, &mut passes)?;
     }
     graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
     let mut rounded = None;
@@ -179,7 +180,7 @@ pub(crate) fn optimize(
     }
     if keeps_integers {
         // Last: nothing that joins equal nodes may come after it.
-        graph = arrange_integers(graph, backends, &pass_options, &mut passes)?;
+        graph = arrange_integers(graph, backends, options.precision, &pass_options, &mut passes)?;
         let sizes = Sizes::of(&graph, options);
         let catalog = Catalog::new(backends, &sizes, options);
         graph = fold_loose_weights(graph, &catalog, &mut passes, &mut notes)?;

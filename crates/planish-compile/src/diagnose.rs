@@ -327,7 +327,7 @@ pub fn low_layers(graph: &Graph, precision: Precision) -> Vec<String> {
     let is_stored = |node: &Node| node.outputs.first().and_then(dtype) == precision.storage();
     let are_stored = graph.nodes().any(|(_, node)| is_stored(node));
     let is_low = |node: &Node| match precision {
-        Precision::Int8 => node.inputs.first().is_some_and(is_dequantized),
+        Precision::Int8 | Precision::Fp8 => node.inputs.first().is_some_and(is_dequantized),
         Precision::Fp16 | Precision::Bf16 => is_stored(node) || !are_stored,
         Precision::Fp32 | Precision::Tf32 => false,
     };

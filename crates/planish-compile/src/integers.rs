@@ -1,4 +1,5 @@
-//! Layers of 8-bit integers: made where `--precision int8` asks for them, kept where a model brings them.
+//! Layers of 8 bits: made where `--precision int8` or `fp8` asks for them, kept where a model brings them. Floats of 8 bits
+//! are made and kept as integers are.
 
 use planish_ir::Graph;
 use planish_kernel::{Arithmetic, Backend};
@@ -19,13 +20,14 @@ use crate::sizes::Sizes;
 /// The pass that turns integer weights into floats.
 pub(crate) const FOLD_WEIGHTS: &str = "fold_dequantized_weights";
 
-/// Whether the backend that the plan is for multiplies 8-bit integers: the device where there is one. That the host could
-/// is no help to it, since layers would go back and forth between them.
-fn multiplies_integers(backends: Backends<'_>) -> bool {
-    preferred(backends).is_some_and(|backend| backend.arithmetics().contains(&Arithmetic::I8))
+/// Whether the backend that the plan is for multiplies numbers of 8 bits, integers unless floats are asked for: the device
+/// where there is one. That the host could is no help to it, since layers would go back and forth between them.
+fn multiplies_integers(backends: Backends<'_>, precision: Precision) -> bool {
+    let wanted = if precision == Precision::Fp8 { Arithmetic::F8 } else { Arithmetic::I8 };
+    preferred(backends).is_some_and(|backend| backend.arithmetics().contains(&wanted))
 }
 
-/// What layers that are not of integers are computed in under `--precision int8`: a GPU with its tensor cores in 16 bits,
+/// What layers that are not of 8 bits are computed in under `--precision int8` and `fp8`: a GPU with its tensor cores in 16 bits,
 /// where f32 would take several times as long as all integers together; a CPU in f32.
 pub(crate) fn wide_layers(backends: Backends<'_>) -> Precision {
     let has = |precision: Precision| {
@@ -41,10 +43,11 @@ pub(crate) fn wide_layers(backends: Backends<'_>) -> Precision {
 pub(crate) fn move_integers(
     graph: Graph,
     backends: Backends<'_>,
+    precision: Precision,
     pass_options: &Options,
     passes: &mut Report,
 ) -> Result<Graph, BuildError> {
-    match multiplies_integers(backends) {
+    match multiplies_integers(backends, precision) {
         true => run(planish_passes::move_integers(), graph, pass_options, passes),
         false => Ok(graph),
     }
@@ -72,9 +75,9 @@ fn preferred(backends: Backends<'_>) -> Option<&dyn Backend> {
 /// Whether integer weights stay until the layers that read them are settled: they are asked for, or the model has them and
 /// a backend multiplies integers.
 pub(crate) fn keeps_integers(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> bool {
-    options.precision == Precision::Int8
+    options.precision.quantizes()
         || options.weights.is_some()
-        || (multiplies_integers(backends) && has_quantization(graph))
+        || (multiplies_integers(backends, options.precision) && has_quantization(graph))
 }
 
 fn has_quantization(graph: &Graph) -> bool {
@@ -104,9 +107,13 @@ pub(crate) fn kernels(backends: Backends<'_>) -> IntegerKernels {
     IntegerKernels { transposed, ..IntegerKernels::TENSOR_CORES }
 }
 
-/// What activations are stored in: a CPU multiplies `u8` by `i8`, a GPU `i8` by `i8`.
-pub(crate) fn activations(backends: Backends<'_>) -> DType {
-    if backends.all().len() > 1 { DType::I8 } else { DType::U8 }
+/// What activations are stored in: a CPU multiplies `u8` by `i8`, a GPU `i8` by `i8`; floats of 8 bits are the same anywhere.
+pub(crate) fn activations(backends: Backends<'_>, precision: Precision) -> DType {
+    match backends.all().len() > 1 {
+        _ if precision == Precision::Fp8 => DType::F8E4M3FN,
+        true => DType::I8,
+        false => DType::U8,
+    }
 }
 
 /// Quantizes an optimized float model by the ranges of a calibration, and notes what is quantized and what is not. A
@@ -121,12 +128,16 @@ pub(crate) fn quantize(
 ) -> Result<Graph, BuildError> {
     let refused = |message: String| Err(BuildError::new(BuildErrorKind::Refused, message));
     let brings_its_own = has_quantization(&graph);
+    let asked = options.precision.name();
     if options.ranges.is_empty() && options.dynamic.is_none() && !brings_its_own {
-        return refused(
-            "--precision int8 needs the ranges of the model's values: give a calibration or data to calibrate with by \
-             --calib, a model that is quantized already, or --dynamic to find them in each run"
-                .to_string(),
-        );
+        let or_dynamic = match options.precision {
+            Precision::Int8 => ", a model that is quantized already, or --dynamic to find them in each run",
+            _ => ", or a model that is quantized already",
+        };
+        return refused(format!(
+            "--precision {asked} needs the ranges of the model's values: give a calibration or data to calibrate with by \
+             --calib{or_dynamic}"
+        ));
     }
     if options.dynamic.is_some() && activations == DType::I8 {
         return refused(
@@ -151,7 +162,7 @@ pub(crate) fn quantize(
                 fp32_layers: options.fp32_layers.clone(),
                 int8_layers: options.int8_layers.clone(),
             };
-            if options.equalize && !brings_its_own {
+            if options.equalize && !brings_its_own && options.precision == Precision::Int8 {
                 graph = equalize(graph, &mut by, options, passes, notes)?;
             }
             (planish_passes::quantize(by), "quantize_layers")
@@ -164,17 +175,18 @@ pub(crate) fn quantize(
     if share.n_integer == 0 {
         let why = if reasons.is_empty() { "it has none".to_string() } else { listed(&reasons) };
         return refused(format!(
-            "--precision int8: no layer of the model can be quantized: {why}; --layer-precision 'NAMES:int8' takes first \
-             and last layers in"
+            "--precision {asked}: no layer of the model can be quantized: {why}; --layer-precision 'NAMES:{asked}' takes \
+             first and last layers in"
         ));
     }
+    let what = if options.precision == Precision::Fp8 { "floats of 8 bits" } else { "integers" };
     notes.push(format!(
-        "--precision int8: {} of {} layers are of integers, {:.1} % of the multiplications",
+        "--precision {asked}: {} of {} layers are of {what}, {:.1} % of the multiplications",
         share.n_integer,
         share.n_layers,
         share.percent()
     ));
-    notes.extend(stays(&format!("of {} layers", share.n_layers), Precision::Int8, wide, &reasons));
+    notes.extend(stays(&format!("of {} layers", share.n_layers), options.precision, wide, &reasons));
     if brings_its_own && !options.ranges.is_empty() {
         notes
             .push("the model brings its own quantization, which is kept; the calibration is not used".into());
@@ -255,8 +267,8 @@ pub(crate) fn fold_loose_weights(
     let after = IntegerShare::of(&graph, &size);
     if after.n_integer < before.n_integer {
         notes.push(format!(
-            "{} of {} layers of integers run in floats, for no kernel multiplies them so: {:.1} % of the \
-             multiplications are of integers",
+            "{} of {} layers of 8 bits run in wider floats, for no kernel multiplies them so: {:.1} % of the \
+             multiplications are of 8 bits",
             before.n_integer - after.n_integer,
             before.n_integer,
             after.percent()
@@ -265,12 +277,28 @@ pub(crate) fn fold_loose_weights(
     Ok(graph)
 }
 
-/// Says where quantized layers are computed in floats all the same.
-pub(crate) fn without_kernels(backends: Backends<'_>) -> Option<String> {
+/// Says where quantized layers are computed in floats all the same. Refused where a GPU would: its FP16 is faster than values
+/// that were rounded to 8 bits and are multiplied in more.
+pub(crate) fn without_kernels(
+    backends: Backends<'_>,
+    precision: Precision,
+) -> Result<Option<String>, BuildError> {
+    if multiplies_integers(backends, precision) {
+        return Ok(None);
+    }
     let name = preferred(backends).map_or("the backend", |backend| backend.name());
-    (!multiplies_integers(backends)).then(|| {
-        format!("{name} has no kernels that multiply integers: values are rounded to 8 bits and multiplied in fp32")
-    })
+    let what = if precision == Precision::Fp8 { "floats of 8 bits" } else { "integers" };
+    if precision == Precision::Fp8 && backends.all().len() > 1 {
+        let device = preferred(backends).map_or(String::new(), |backend| backend.target().device);
+        let message = format!(
+            "--precision fp8: {device} multiplies no floats of 8 bits (GPUs from Ada and Hopper on do); build with \
+             --precision int8 or fp16"
+        );
+        return Err(BuildError::new(BuildErrorKind::Refused, message));
+    }
+    Ok(Some(format!(
+        "{name} has no kernels that multiply {what}: values are rounded to 8 bits and multiplied in fp32"
+    )))
 }
 
 /// A model of integers for other runtimes.
@@ -312,11 +340,12 @@ pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, Bui
 pub(crate) fn arrange_integers(
     graph: Graph,
     backends: Backends<'_>,
+    precision: Precision,
     pass_options: &Options,
     passes: &mut Report,
 ) -> Result<Graph, BuildError> {
-    let pipeline = match multiplies_integers(backends) {
-        true => planish_passes::integers(activations(backends)),
+    let pipeline = match multiplies_integers(backends, precision) {
+        true => planish_passes::integers(activations(backends, Precision::Int8)),
         false => planish_passes::dequantize_weights(),
     };
     run(pipeline, graph, pass_options, passes)

@@ -37,6 +37,9 @@ pub enum Precision {
     Bf16,
     /// Layers of 8-bit integers, by the ranges of a calibration; sums in i32, everything else in f32.
     Int8,
+    /// Layers of 8-bit floats (E4M3), by the ranges of a calibration; sums in f32, everything else in f16 on a GPU and in f32
+    /// on a CPU, which multiplies in f32 what was rounded to 8 bits.
+    Fp8,
 }
 
 impl Precision {
@@ -48,11 +51,19 @@ impl Precision {
             Precision::Fp16 => "fp16",
             Precision::Bf16 => "bf16",
             Precision::Int8 => "int8",
+            Precision::Fp8 => "fp8",
         }
     }
 
     pub fn named(name: &str) -> Option<Precision> {
-        let all = [Precision::Fp32, Precision::Tf32, Precision::Fp16, Precision::Bf16, Precision::Int8];
+        let all = [
+            Precision::Fp32,
+            Precision::Tf32,
+            Precision::Fp16,
+            Precision::Bf16,
+            Precision::Int8,
+            Precision::Fp8,
+        ];
         all.into_iter().find(|precision| precision.name() == name)
     }
 
@@ -64,13 +75,19 @@ impl Precision {
             Precision::Fp16 => Arithmetic::F16,
             Precision::Bf16 => Arithmetic::Bf16,
             Precision::Int8 => Arithmetic::I8,
+            Precision::Fp8 => Arithmetic::F8,
         }
+    }
+
+    /// Whether layers are quantized to 8 bits by the ranges of a calibration.
+    pub fn quantizes(self) -> bool {
+        matches!(self, Precision::Int8 | Precision::Fp8)
     }
 
     /// What all of its values are stored in, where that is not f32.
     pub(crate) fn storage(self) -> Option<DType> {
         match self {
-            Precision::Fp32 | Precision::Tf32 | Precision::Int8 => None,
+            Precision::Fp32 | Precision::Tf32 | Precision::Int8 | Precision::Fp8 => None,
             Precision::Fp16 => Some(DType::F16),
             Precision::Bf16 => Some(DType::BF16),
         }
@@ -90,10 +107,10 @@ pub struct BuildOptions {
     pub precision: Precision,
     /// Patterns of names (`*` for any letters, `?` for one) of nodes that stay in f32.
     pub fp32_layers: Vec<String>,
-    /// The same of layers that [`Precision::Int8`] quantizes though they are first or last ones.
+    /// The same of layers that [`Precision::Int8`] or [`Precision::Fp8`] quantizes though they are first or last ones.
     pub int8_layers: Vec<String>,
-    /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] needs it, and
-    /// [`Precision::Fp16`] leaves what reaches too far in f32 by it.
+    /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] and
+    /// [`Precision::Fp8`] need it, and [`Precision::Fp16`] leaves what reaches too far in f32 by it.
     pub ranges: HashMap<String, ActivationRange>,
     /// The same of what layers read, channel by channel.
     pub channels: HashMap<String, Channels>,
@@ -301,10 +318,11 @@ impl BuildOptions {
         if self.dynamic.is_some() && !self.ranges.is_empty() {
             return wrong("--dynamic finds ranges in each run; leave the calibration out, or --dynamic");
         }
-        if self.weights.is_some() && self.precision == Precision::Int8 {
-            return wrong(
-                "--weights stores weights alone as integers, --precision int8 activations too; give one of them",
-            );
+        if self.weights.is_some() && self.precision.quantizes() {
+            let name = self.precision.name();
+            return wrong(&format!(
+                "--weights stores weights alone as integers, --precision {name} quantizes activations too; give one of them"
+            ));
         }
         Ok(())
     }

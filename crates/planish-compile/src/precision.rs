@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use planish_ir::Graph;
-use planish_kernel::{Arithmetic, Backend, Numeric, Ref, Region};
+use planish_kernel::{Arithmetic, Backend, Numeric, Ref, Region, RegionNode};
 use planish_op::Op;
 use planish_passes::{Options, Pipeline, Report, name_matches};
 use planish_tensor::{DType, Tensor};
@@ -26,9 +26,9 @@ pub(crate) fn lower_precision(
     passes: &mut Report,
     notes: &mut Vec<String>,
 ) -> Result<Graph, BuildError> {
-    let is_int8 = options.precision == Precision::Int8;
-    let precision = if is_int8 { wide_layers(backends) } else { options.precision };
-    if is_int8 && precision == Precision::Fp32 {
+    let is_quantized = options.precision.quantizes();
+    let precision = if is_quantized { wide_layers(backends) } else { options.precision };
+    if is_quantized && precision == Precision::Fp32 {
         return Ok(graph);
     }
     let computes = |backend: &Arc<dyn Backend>| backend.arithmetics().contains(&precision.arithmetic());
@@ -60,7 +60,7 @@ pub(crate) fn lower_precision(
             let ranges = if is_int8 { HashMap::new() } else { options.ranges.clone() };
             let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone(), ranges);
             let (graph, _, reasons) = run_and_explain(pipeline, "lower_precision", graph, options, passes)?;
-            if !is_int8 {
+            if !is_quantized {
                 // Of integers most nodes are something else than 16-bit floats; which of them is no news.
                 let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
                 notes.extend(stays(&format!("of {n_nodes} nodes"), precision, Precision::Fp32, &reasons));
@@ -192,17 +192,24 @@ pub(crate) fn listed(reasons: &Reasons) -> String {
     format!("{}{more}", shown.join("; "))
 }
 
-/// Whether a product of the region has factors that are dequantized there.
-fn multiplies_bytes(region: &Region) -> bool {
-    let is_dequantized = |reference: &Option<Ref>| match reference {
-        Some(Ref::Node { node, .. }) => matches!(region.nodes[*node as usize].op, Op::DequantizeLinear(_)),
-        _ => false,
+/// What a product of the region whose factors are dequantized there is taken in, if it has one. `inputs` are the types of the
+/// region's.
+fn multiplied_bytes(region: &Region, inputs: &[DType]) -> Option<Numeric> {
+    let dequantized = |reference: &Option<Ref>| {
+        let Some(Ref::Node { node, .. }) = reference else { return None };
+        let node = &region.nodes[*node as usize];
+        matches!(node.op, Op::DequantizeLinear(_)).then(|| node.inputs.first().copied().flatten())
     };
-    region.nodes.iter().any(|node| {
-        matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_))
-            && node.inputs.len() >= 2
-            && node.inputs[..2].iter().all(is_dequantized)
-    })
+    let numeric = |node: &RegionNode| {
+        let is_product = matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_));
+        let first = dequantized(node.inputs.first().filter(|_| is_product)?)?;
+        dequantized(node.inputs.get(1)?)?;
+        match first {
+            Some(Ref::Input(idx)) if inputs.get(idx as usize) == Some(&DType::F8E4M3FN) => Some(Numeric::F8),
+            _ => Some(Numeric::I8),
+        }
+    };
+    region.nodes.iter().find_map(numeric)
 }
 
 /// What the products of a graph may be taken in.
@@ -235,8 +242,9 @@ impl Products {
 /// The number types that a region over operands of these types computes in; where factors may be rounded, the tactic
 /// decides whether they are.
 pub(crate) fn numeric(products: &Products, region: &Region, inputs: impl Iterator<Item = DType>) -> Numeric {
+    let inputs: Vec<DType> = inputs.collect();
     let mut element = None;
-    for dtype in inputs {
+    for dtype in &inputs {
         element = match dtype {
             DType::F16 => Some(Numeric::F16),
             DType::BF16 => Some(Numeric::BF16),
@@ -254,8 +262,10 @@ pub(crate) fn numeric(products: &Products, region: &Region, inputs: impl Iterato
                 | Op::Attention(_)
         )
     });
+    if let Some(bytes) = multiplied_bytes(region, &inputs) {
+        return bytes;
+    }
     match element {
-        _ if multiplies_bytes(region) => Numeric::I8,
         Some(element) => element,
         None if products.precision == Precision::Tf32 && multiplies => Numeric::TF32,
         None if multiplies && products.may_round(region) => Numeric::BF16,

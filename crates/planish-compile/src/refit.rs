@@ -19,7 +19,7 @@ use crate::build::{Optimized, optimize};
 use crate::check::check;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::is_parameter;
-use crate::options::{BuildOptions, Precision};
+use crate::options::BuildOptions;
 use crate::recover::{Recovered, Unpack, recover, tensor};
 use crate::schedule::weights::{narrow, reordered};
 
@@ -48,8 +48,8 @@ pub fn refit(
     let _mode = DefaultFloatMode::enter();
     let recipe = plan.recipe();
     let Recovered { graph: own, mut options, .. } = recover(&recipe, unpack)?;
-    if options.precision == Precision::Int8 {
-        return Err(refused("its layers are of integers by a calibration of the old weights"));
+    if options.precision.quantizes() {
+        return Err(refused("its layers are of 8 bits by a calibration of the old weights"));
     }
     if options.profiles.is_empty() {
         options.profiles = fixed_as(graph, &own);

@@ -9,6 +9,7 @@
 mod bytes;
 pub(crate) mod cost;
 pub(crate) mod family;
+mod float8;
 mod loops;
 mod place;
 mod slot;

@@ -7,7 +7,15 @@ use planish_tensor::DType;
 
 const FUSION: Fusion = Fusion {
     epilogue_types: &[DType::F32],
-    pointwise_types: &[DType::F32, DType::I32, DType::I64, DType::U8, DType::I8, DType::Bool],
+    pointwise_types: &[
+        DType::F32,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::I8,
+        DType::F8E4M3FN,
+        DType::Bool,
+    ],
 };
 
 /// Every proposal, longer ones before their parts.

@@ -12,7 +12,7 @@
 #define PITCH_V (DV + 8)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const AttentionArgs a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, Y_T* y, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();
   PO_DYNAMIC
@@ -94,17 +94,28 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const At
   for (int h = 0; h < 2; h++) {
     const int at = row + 8 * h;
     if (at >= n_queries) continue;
-    T* to = y + (i64)at * a.out.step;
+    Y_T* to = y + (i64)at * a.out.step;
 #pragma unroll
     for (int i = 0; i < DV / 8; i++) {
       const int col = i * 8 + lane % 4 * 2;
       const float lo = running.sums[i][2 * h] / running.total[h], hi = running.sums[i][2 * h + 1] / running.total[h];
+#if HAS_BYTES
+      union { Y_T each[2]; u16 both; } u;
+      u.each[0] = stored(lo, a), u.each[1] = stored(hi, a);
+      if (WIDE && ((u64)to & 1) == 0) {
+        if (col < a.value_size) *(u16*)(to + col) = u.both;
+      } else {
+        if (col < a.value_size) to[col] = u.each[0];
+        if (col + 1 < a.value_size) to[col + 1] = u.each[1];
+      }
+#else
       if (WIDE && ((u64)to & 3) == 0) {
         if (col < a.value_size) *(u32*)(to + col) = Pair<T>::pack(lo, hi);
       } else {
         if (col < a.value_size) to[col] = from_f32<T>(lo);
         if (col + 1 < a.value_size) to[col + 1] = from_f32<T>(hi);
       }
+#endif
     }
   }
 }

@@ -1,6 +1,7 @@
 // What the forms of attention share: where operands are, what happens to a score, how rows come to shared memory.
 //
-// Set from outside: TENSOR, 1 for the forms on tensor cores, whose blocks have THREADS.
+// Set from outside: TENSOR, 1 for the forms on tensor cores, whose blocks have THREADS; HAS_BYTES, 1 where results are, after
+// rounding to T, quantized to numbers of 8 bits (Q_T) with the zero point ZERO.
 
 #define LOG2_E 1.4426950408889634f
 // The score of what does not count.
@@ -59,8 +60,30 @@ struct Scorer {
   }
 };
 
+// A result as it is stored.
+#if HAS_BYTES
+typedef Q_T Y_T;
+PL_INLINE Y_T stored(float v, const AttentionArgs& a) {
+  return Bytes<Q_T, ZERO>::of(pl_div_by(po_widen(Narrow<T>::make(v)), a.bytes[0], a.bytes[1]));
+}
+#else
+typedef T Y_T;
+PL_INLINE Y_T stored(float v, const AttentionArgs&) { return Narrow<T>::make(v); }
+#endif
+// Eight neighbours of them, of which `left` exist.
+PL_INLINE void store_eight(Y_T* to, const float (&v)[8], int left, const AttentionArgs& a) {
+#if HAS_BYTES
+  Y_T made[8];
+#pragma unroll
+  for (int j = 0; j < 8; j++) made[j] = stored(v[j], a);
+  po_store_part<Y_T, 8>(to, made, left);
+#else
+  po_store_part<T, 8>(to, v, left);
+#endif
+}
+
 // Takes the operands to a head of a batch; a head of queries may share its keys and values with others.
-PL_INLINE Scorer at_head(const AttentionArgs& a, int batch, int head, const T*& q, const T*& k, const T*& v, T*& y,
+PL_INLINE Scorer at_head(const AttentionArgs& a, int batch, int head, const T*& q, const T*& k, const T*& v, Y_T*& y,
                          const MASK_T* mask) {
   const int shared = head / a.sharers;
   q += head_at(a.queries, batch, head);

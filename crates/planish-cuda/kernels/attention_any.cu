@@ -11,7 +11,7 @@
 #define FEATURES 512
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T* past_k, const T* past_v,
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, Y_T* y, const T* past_k, const T* past_v,
           const i64* lengths, T* kept, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();

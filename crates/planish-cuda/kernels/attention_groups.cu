@@ -22,7 +22,7 @@
 #define HELD (D <= 128)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const AttentionArgs a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, Y_T* y, float* parts, const AttentionArgs a) {
   PO_DYNAMIC
   T* queries_at = (T*)po_dynamic;
   const int n_parts = a.n_parts;
@@ -206,7 +206,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
 #else
 #pragma unroll
     for (int j = 0; j < 8; j++) sum[j] /= all;
-    po_store_part<T, 8>(y + (i64)(first + mine) * a.out.step + col, sum, a.value_size - col);
+    store_eight(y + (i64)(first + mine) * a.out.step + col, sum, a.value_size - col, a);
 #endif
   }
 #if SPLIT > 1
@@ -239,7 +239,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     }
 #pragma unroll
     for (int j = 0; j < 8; j++) sum[j] /= all;
-    po_store_part<T, 8>(y + (i64)(first + mine) * a.out.step + col, sum, a.value_size - col);
+    store_eight(y + (i64)(first + mine) * a.out.step + col, sum, a.value_size - col, a);
   }
   // Others may still read what this block found.
   cluster_leave();

@@ -9,7 +9,7 @@
 #define EACH (DV / 8)
 
 extern "C" __global__ void __launch_bounds__(256)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const AttentionArgs a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, Y_T* y, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();
   PO_DYNAMIC

@@ -22,7 +22,7 @@
 #define GROUPS ((DV / 16 + WARPS - 1) / WARPS)
 
 extern "C" __global__ void __launch_bounds__(256)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const AttentionArgs a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, Y_T* y, float* parts, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();
   PO_DYNAMIC
@@ -203,7 +203,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
           to[0] = lo;
           to[1] = hi;
 #else
-          T* to = y + (i64)(first + row) * a.out.step + col;
+          Y_T* to = y + (i64)(first + row) * a.out.step + col;
           if (col < a.value_size) to[0] = from_f32<T>(lo / totals[row]);
           if (col + 1 < a.value_size) to[1] = from_f32<T>(hi / totals[row]);
 #endif

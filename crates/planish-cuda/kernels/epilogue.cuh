@@ -13,6 +13,7 @@
 //   EPILOGUE_SCALE     what sums of integers are multiplied by: 0: nothing, 1: one number, 2: one of each column
 //   RES_BYTES RES_ZERO   1: the residual is of bytes with this zero point
 //   OUT_BYTES OUT_LEAST OUT_MOST OUT_ZERO   1: results are rounded to bytes of this range with this zero point
+//   OUT_F8             1: these bytes are floats (e4m3)
 //   IN_STEPS           1: bytes that come right after bias, residual and bounds: all of these are counted in steps of the
 //                      output from the beginning, so that a result needs no more than to be rounded
 
@@ -71,7 +72,7 @@ template <class T> PL_INLINE void load8_float(float (&v)[8], const void* base, c
     typename Plain<T>::type each[8];
     load8<T>(each, base, view, at, n, count);
 #pragma unroll
-    for (int j = 0; j < 8; j++) v[j] = (float)each[j];
+    for (int j = 0; j < 8; j++) v[j] = to_f32(each[j]);
   }
 }
 
@@ -93,12 +94,17 @@ PL_INLINE void count_steps(const TileEpilogueArgs& f, float (&v)[8], const float
 #if EPILOGUE_RESIDUAL
     v[j] = fmaf(RES_BYTES ? residual[j] - (float)(RES_ZERO) : residual[j], f.residual_scale, v[j]);
 #endif
+#if OUT_F8
+    // NaN stays.
+    v[j] = v[j] < f.lo ? f.lo : v[j] > f.hi ? f.hi : v[j];
+#else
     v[j] = fminf(fmaxf(v[j], f.lo), f.hi);
+#endif
   }
 }
 #endif
 
-#if OUT_BYTES
+#if OUT_BYTES && !OUT_F8
 // The byte of a result, the lowest of the word. Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves
 // it in the low bits. NaN becomes the lowest number.
 PL_INLINE u32 rounded_to_byte(const TileEpilogueArgs& f, float v) {
@@ -113,7 +119,9 @@ PL_INLINE u32 rounded_to_byte(const TileEpilogueArgs& f, float v) {
 
 // A result as it is stored.
 PL_INLINE OUT_T stored(const TileEpilogueArgs& f, float v) {
-#if OUT_BYTES
+#if OUT_F8
+  return from_f32<OUT_T>(IN_STEPS ? v : v * f.inverse);
+#elif OUT_BYTES
   return (OUT_T)rounded_to_byte(f, v);
 #else
   return from_f32<OUT_T>(v);
@@ -123,6 +131,12 @@ PL_INLINE OUT_T stored(const TileEpilogueArgs& f, float v) {
 #if OUT_BYTES
 // Eight of them as they lie in memory.
 PL_INLINE uint2 eight_bytes(const TileEpilogueArgs& f, const float (&v)[8]) {
+#if OUT_F8
+  float t[8];
+#pragma unroll
+  for (int i = 0; i < 8; i++) t[i] = IN_STEPS ? v[i] : v[i] * f.inverse;
+  return e4m3_eight(t);
+#else
   u32 w[2];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -132,6 +146,7 @@ PL_INLINE uint2 eight_bytes(const TileEpilogueArgs& f, const float (&v)[8]) {
     w[i] = __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
   }
   return make_uint2(w[0], w[1]);
+#endif
 }
 #endif
 

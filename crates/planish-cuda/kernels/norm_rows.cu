@@ -3,6 +3,8 @@
 // Set from outside:
 //   X_T R_T S_T B_T Y_T   storage of the input, what is added to it, scale, bias and output
 //   HAS_SUM HAS_BIAS IS_RMS
+//   HAS_FLOATS  1: results are stored as Y_T
+//   HAS_BYTES Q_T ZERO   1: they are, after rounding to Y_T, quantized to numbers of 8 bits with this zero point
 //   SHARERS   threads that share a row: 32, or all of a block
 //   ROWS      rows of a block, 1 unless SHARERS is 32
 //   HELD      elements that each thread holds in registers, a multiple of V; 0: rows are read again
@@ -21,7 +23,7 @@ PL_INLINE void read_row(float (&v)[V], const X_T* x, const R_T* r, int at, int l
 }
 
 extern "C" __global__ void __launch_bounds__(SHARERS * ROWS)
-norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y, const NormRowsArgs a EPILOGUE_PARAMS) {
+norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y, Q_T* q, const NormRowsArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   __shared__ float scratch[SHARERS / 32];
@@ -38,6 +40,7 @@ norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y,
     x += (i64)at * a.x_strides[i];
     r += (i64)at * a.added_strides[i];
     y += (i64)at * a.y_strides[i];
+    q += (i64)at * a.q_strides[i];
   }
   const float share = 1.0f / (float)len;
   const float epsilon = a.epsilon;
@@ -103,6 +106,14 @@ norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y,
     for (int j = 0; j < V; j++) v[j] += s[j];
 #endif
     epilogue(v, a.epilogue, place[0], place[1], place[2], place[3], at, end - at EPILOGUE_ARGS);
+#if HAS_FLOATS
     po_store_part<Y_T, V>(y + at, v, end - at);
+#endif
+#if HAS_BYTES
+    Q_T bytes[V];
+#pragma unroll
+    for (int j = 0; j < V; j++) bytes[j] = Bytes<Q_T, ZERO>::of(pl_div_by(po_widen(Narrow<Y_T>::make(v[j])), a.scales[0], a.scales[1]));
+    po_store_part<Q_T, V>(q + at, bytes, end - at);
+#endif
   }
 }

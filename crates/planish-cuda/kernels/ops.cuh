@@ -78,6 +78,7 @@ PL_INLINE u8 po_widen(u8 v) { return v; }
 PL_INLINE i32 po_widen(i32 v) { return v; }
 PL_INLINE i64 po_widen(i64 v) { return v; }
 PL_INLINE i8 po_widen(i8 v) { return v; }
+PL_INLINE e4m3 po_widen(e4m3 v) { return v; }
 PL_INLINE u16 po_widen(u16 v) { return v; }
 PL_INLINE u32 po_widen(u32 v) { return v; }
 PL_INLINE u64 po_widen(u64 v) { return v; }
@@ -87,12 +88,22 @@ template <> struct Narrow<f16> { static PL_INLINE f16 make(float v) { return fro
 template <> struct Narrow<bf16> { static PL_INLINE bf16 make(float v) { return from_f32<bf16>(v); } };
 template <> struct Narrow<b8> { static PL_INLINE b8 make(bool v) { b8 r = {(u8)(v ? 1 : 0)}; return r; } };
 
-// Results as they are stored: floats, or whole numbers that are bytes.
+// A result that is handed over as a float: one, a whole number that is a byte, or one of the floats of 8 bits.
+template <class T> struct Handed { static PL_INLINE typename Wide<T>::type over(float v) { return (typename Wide<T>::type)v; } };
+template <> struct Handed<e4m3> { static PL_INLINE e4m3 over(float v) { return from_f32<e4m3>(v); } };
+
+// A quotient by a scale as a number of 8 bits: an integer with a zero point, or a float.
+template <class Q, int ZERO_POINT> struct Bytes {
+  static PL_INLINE Q of(float v) { return pl_saturate<Q>(rintf(v) + (float)ZERO_POINT); }
+};
+template <int ZERO_POINT> struct Bytes<e4m3, ZERO_POINT> { static PL_INLINE e4m3 of(float v) { return pl_saturate<e4m3>(v); } };
+
+// Results as they are stored.
 template <class T, int V> struct Stored {
   typename Wide<T>::type v[V];
   PL_INLINE explicit Stored(const float (&from)[V]) {
 #pragma unroll
-    for (int i = 0; i < V; i++) v[i] = (typename Wide<T>::type)from[i];
+    for (int i = 0; i < V; i++) v[i] = Handed<T>::over(from[i]);
   }
 };
 

@@ -4,8 +4,8 @@
 //
 // Set from outside:
 //   SIMT             1: products on the plain units, in f32; 0: on tensor cores
-//   MATH             f16, bf16, tf32, i8: what tensor cores take products in
-//   ELEM             what lies in shared memory: f16, bf16, float or i8
+//   MATH             f16, bf16, tf32, i8, e4m3: what tensor cores take products in
+//   ELEM             what lies in shared memory: f16, bf16, float, i8 or e4m3
 //   ACC              what accumulators are: float, or i32 for products of i8
 //   BM BN            rows and columns of a block's tile
 //   CHUNKS           16-byte chunks of k in one stage of a row, 4 or 8
@@ -245,13 +245,17 @@ template <class T> struct Packed<f16, T> : PackedHalf<f16, T> {};
 template <class T> struct Packed<bf16, T> : PackedHalf<bf16, T> {};
 template <> struct Packed<f16, f16> : PackedSame<f16> {};
 template <> struct Packed<bf16, bf16> : PackedSame<bf16> {};
-template <> struct Packed<i8, i8> {
-  static PL_INLINE void pack(u32 (&w)[4], const i8 (&v)[16]) {
+template <class B> struct PackedBytes {
+  static PL_INLINE void pack(u32 (&w)[4], const B (&v)[16]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      w[i] = (u32)(u8)v[4 * i] | (u32)(u8)v[4 * i + 1] << 8 | (u32)(u8)v[4 * i + 2] << 16 | (u32)(u8)v[4 * i + 3] << 24;
+      w[i] = code(v[4 * i]) | code(v[4 * i + 1]) << 8 | code(v[4 * i + 2]) << 16 | code(v[4 * i + 3]) << 24;
   }
+  static PL_INLINE u32 code(i8 v) { return (u8)v; }
+  static PL_INLINE u32 code(e4m3 v) { return v.bits; }
 };
+template <> struct Packed<i8, i8> : PackedBytes<i8> {};
+template <> struct Packed<e4m3, e4m3> : PackedBytes<e4m3> {};
 template <class T> struct Packed<float, T> {
   static PL_INLINE void pack(u32 (&w)[4], const T (&v)[4]) {
 #pragma unroll

@@ -59,9 +59,9 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
 /// Where its tactics come from.
 pub const SOURCES: &[&str] = &[OWN_SOURCE, "cublaslt", "cudnn"];
 
-/// What products can be taken in, by our own kernels or a library.
+/// What products can be taken in, by our own kernels or a library; the last one is not on every GPU.
 const ARITHMETICS: &[Arithmetic] =
-    &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16, Arithmetic::I8];
+    &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16, Arithmetic::I8, Arithmetic::F8];
 
 /// Launches are replayed: what lies between two of them is part of their measured times, so a step costs little besides.
 /// Memory moves some 2,000 bytes a nanosecond, read and written, and a bus 25 bytes a nanosecond, after some
@@ -308,7 +308,8 @@ impl Compiler for Cuda {
     }
 
     fn arithmetics(&self) -> &[Arithmetic] {
-        ARITHMETICS
+        let n_known = ARITHMETICS.len() - usize::from(!self.gpu().has_f8());
+        &ARITHMETICS[..n_known]
     }
 }
 

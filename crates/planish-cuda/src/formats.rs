@@ -204,7 +204,8 @@ impl Arranged {
     fn stored_bits(&self, dtype: DType) -> Option<usize> {
         match self {
             Arranged::Rows(_) => {
-                let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8);
+                let known =
+                    matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::F8E4M3FN);
                 known.then(|| dtype.bits())
             }
             Arranged::Tiles(tiles) => tiles.content.stored_bits(dtype),

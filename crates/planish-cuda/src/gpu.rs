@@ -74,6 +74,11 @@ impl Gpu {
         }
     }
 
+    /// Whether its tensor cores multiply floats of 8 bits: Ada, Hopper and what came after.
+    pub fn has_f8(&self) -> bool {
+        self.sm >= 89
+    }
+
     /// Operations a second, multiply-adds counted twice: tensor cores for half types and tf32, the plain units else.
     /// Per multiprocessor and clock: dense f16 1024 on Volta to Ada's data-centre parts, 4096 on Hopper.
     pub fn flops(&self, element: Arithmetic) -> f64 {
@@ -86,7 +91,7 @@ impl Gpu {
             _ => 1024.0,
         };
         let per_clock = match element {
-            Arithmetic::I8 => half * 2.0,
+            Arithmetic::I8 | Arithmetic::F8 => half * 2.0,
             Arithmetic::F16 | Arithmetic::Bf16 => half,
             Arithmetic::Tf32 if self.sm >= 80 => half / 2.0,
             _ => match self.sm {

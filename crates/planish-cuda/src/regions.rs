@@ -1,5 +1,5 @@
-//! Which nodes one CUDA kernel may cover together: chains after products and norms, products of 8-bit integers or with
-//! weights of few bits, and groups of pointwise nodes.
+//! Which nodes one CUDA kernel may cover together: chains after products and norms, products of 8 bits or with weights of few
+//! bits, norms and attention whose results are rounded to 8 bits, and groups of pointwise nodes.
 
 use planish_kernel::{Fusion, Proposal, Ref, Whole};
 use planish_op::Op;
@@ -15,6 +15,7 @@ const FUSION: Fusion = Fusion {
         DType::I64,
         DType::U8,
         DType::I8,
+        DType::F8E4M3FN,
         DType::Bool,
     ],
 };
@@ -26,6 +27,7 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     all.extend((0..n_nodes).flat_map(|node| FUSION.weight_only(whole, node)));
     all.extend(casts(whole));
     all.extend((0..n_nodes).filter_map(|node| to_integers(whole, node)));
+    all.extend((0..n_nodes).flat_map(|node| rounded_to_integers(whole, node)));
     all.extend(FUSION.propose(whole));
     all
 }
@@ -38,6 +40,36 @@ fn to_integers(whole: &Whole, main: u32) -> Option<Proposal> {
     }
     let nodes = FUSION.to_integers(whole, main);
     matches!(op(*nodes.last()?), Op::QuantizeLinear(_)).then_some(Proposal { nodes })
+}
+
+/// An attention, or a normalization of rows, with the rounding of its results to 8 bits. Others may read those of a
+/// normalization as they are: both are stored. Those others come later, so that a step in the place of the last node comes
+/// before them.
+fn rounded_to_integers(whole: &Whole, main: u32) -> Vec<Proposal> {
+    let op = |node: u32| &whole.region.nodes[node as usize].op;
+    let is_shared = match op(main) {
+        Op::LayerNormalization(_) | Op::RMSNormalization(_) => true,
+        Op::Attention(_) => false,
+        _ => return Vec::new(),
+    };
+    if whole.is_output(main) || !(is_shared || whole.only_user(main).is_some()) {
+        return Vec::new();
+    }
+    let rounding = |user: u32| match op(user) {
+        Op::QuantizeLinear(_) => Some(vec![main, user]),
+        Op::Cast(_) => {
+            let next = whole.only_user(user).filter(|next| matches!(op(*next), Op::QuantizeLinear(_)))?;
+            Some(vec![main, user, next])
+        }
+        _ => None,
+    };
+    let users = whole.users(main);
+    let all = users.iter().filter_map(|&user| rounding(user));
+    let is_first = |nodes: &Vec<u32>| {
+        let last = nodes.last().copied().unwrap_or(main);
+        users.iter().all(|user| nodes.contains(user) || *user > last)
+    };
+    all.filter(is_first).map(|nodes| Proposal { nodes }).collect()
 }
 
 /// Convolutions with the cast of their image in front and what follows them: first layers of networks whose input

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::{CudaErrorKind, Gpu, Source, find, nvrtc, offline};
-use planish_kernel::{Budget, Code, Numeric};
+use planish_kernel::{Budget, Code, Numeric, Problem};
 use planish_tensor::Bytes;
 use planish_testing::problems;
 
@@ -103,20 +103,21 @@ fn one_instance_of_each_family_compiles_for_every_architecture() {
     for family in offline::families() {
         for gpu in Gpu::every_architecture() {
             // The first sample that has our own code after it stands for the family on this architecture, and the first
-            // of integers.
+            // of each type of 8 bits.
             let problems = problems::of_family(family);
-            let of = |integers: bool| {
-                problems.iter().filter(move |problem| (problem.numeric == Numeric::I8) == integers).find_map(
-                    |problem| {
-                        let candidate =
-                            offline::candidates(family, &gpu, problem, &Budget::USUAL).into_iter().next()?;
-                        let arranged = problem.for_candidate(&candidate);
-                        let sources = offline::sources(&gpu, &arranged, &candidate.tactic).unwrap();
-                        Some((candidate.tactic, sources))
-                    },
-                )
+            let bytes = [Numeric::I8, Numeric::F8];
+            let of = |wanted: Option<Numeric>| {
+                let own = |problem: &&Problem| Some(problem.numeric).filter(|own| bytes.contains(own));
+                problems.iter().filter(move |problem| own(problem) == wanted).find_map(|problem| {
+                    let candidate =
+                        offline::candidates(family, &gpu, problem, &Budget::USUAL).into_iter().next()?;
+                    let arranged = problem.for_candidate(&candidate);
+                    let sources = offline::sources(&gpu, &arranged, &candidate.tactic).unwrap();
+                    Some((candidate.tactic, sources))
+                })
             };
-            for (tactic, sources) in [of(false), of(true)].into_iter().flatten() {
+            let each = [None, Some(Numeric::I8), Some(Numeric::F8)];
+            for (tactic, sources) in each.into_iter().filter_map(of) {
                 for source in sources {
                     if let Err(error) = nvrtc::compile_cached(&source, &gpu) {
                         failures.push(format!("{tactic}: {error}"));

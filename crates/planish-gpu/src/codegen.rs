@@ -22,6 +22,7 @@ pub fn c_type(kind: Kind) -> &'static str {
         Kind::I64 => "i64",
         Kind::U8 => "u8",
         Kind::I8 => "i8",
+        Kind::F8 => "e4m3",
         Kind::Bool => "bool",
     }
 }
@@ -36,6 +37,7 @@ pub fn storage_type(dtype: DType) -> Option<&'static str> {
         DType::I64 => Some("i64"),
         DType::U8 => Some("u8"),
         DType::I8 => Some("i8"),
+        DType::F8E4M3FN => Some("e4m3"),
         DType::Bool => Some("b8"),
         _ => None,
     }
@@ -53,6 +55,7 @@ fn scalar(value: Scalar) -> String {
         Scalar::I64(value) => format!("(i64)0x{value:016x}ull"),
         Scalar::U8(value) => format!("(u8){value}"),
         Scalar::I8(value) => format!("(i8){value}"),
+        Scalar::F8(code) => format!("e4m3{{{code}}}"),
         Scalar::Bool(value) => value.to_string(),
     }
 }
@@ -196,7 +199,7 @@ pub fn constant(tensor: &Tensor, name: &str) -> Result<String, KernelError> {
         DType::F32 | DType::I32 => ("u32", 4),
         DType::F16 | DType::BF16 => ("u16", 2),
         DType::I64 => ("u64", 8),
-        DType::U8 | DType::I8 | DType::Bool => ("u8", 1),
+        DType::U8 | DType::I8 | DType::F8E4M3FN | DType::Bool => ("u8", 1),
         dtype => return Err(KernelError::unsupported(format!("a constant of type {dtype} in a kernel"))),
     };
     if tensor.len() > MAX_CONSTANT {

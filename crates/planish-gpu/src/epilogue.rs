@@ -54,7 +54,7 @@ impl EpilogueCode {
         }
     }
 
-    /// The same for results that may be bytes: they are handed back in f32, as whole numbers.
+    /// The same for results that may be of 8 bits: they are handed back in f32, as the numbers that they are.
     fn to_any(
         problem: &Problem,
         main: u32,
@@ -95,7 +95,7 @@ impl EpilogueCode {
             [reg] => program.kinds[reg.0 as usize],
             _ => return refuse("an epilogue of several results"),
         };
-        if !matches!(made, Kind::F32 | Kind::U8 | Kind::I8) {
+        if !matches!(made, Kind::F32 | Kind::U8 | Kind::I8 | Kind::F8) {
             return refuse("an epilogue that makes other than floats or bytes");
         }
         let (mut text, mut addresses) = (String::new(), Vec::new());
@@ -161,7 +161,7 @@ impl EpilogueCode {
             text,
             "#define EPILOGUE_PARAMS {parameters}\n#define EPILOGUE_ARGS {arguments}\n\
              PL_INLINE void epilogue(float (&v)[{lanes}], const EpilogueArgs& a, int y0, int y1, int y2, int y3, int col, int left{parameters}) {{\n\
-             {body}#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {{\n    {} result;\n    epilogue_program({});\n    v[j] = (float)result;\n  }}\n}}\n",
+             {body}#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {{\n    {} result;\n    epilogue_program({});\n    v[j] = to_f32(result);\n  }}\n}}\n",
             codegen::c_type(made),
             call.join(", ")
         );

@@ -60,7 +60,7 @@ pub fn weighted_image(problem: &Problem) -> Result<(&Operand, &Operand, &Operand
                 && weight.constant
                 && is_float(x.dtype)
                 && weight.dtype == x.dtype
-                && (is_float(y.dtype) || matches!(y.dtype, DType::I8 | DType::U8))
+                && (is_float(y.dtype) || matches!(y.dtype, DType::I8 | DType::U8 | DType::F8E4M3FN))
                 && y.rank() == x.rank();
             if fits { Ok((x, weight, y)) } else { refuse("not a weighted image of floats") }
         }

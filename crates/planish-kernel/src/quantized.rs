@@ -1,5 +1,6 @@
-//! Regions around 8-bit integers taken apart for every backend: the same region over floats, and how its operands are
-//! stored as integers.
+//! Regions around numbers of 8 bits, integers or floats (E4M3), taken apart for every backend: the same region over wide
+//! floats, and how its operands are stored. Both are called integers below: floats of 8 bits are quantized in the same way,
+//! around zero.
 //!
 //! A quantized product is `DequantizeLinear` of both factors, the product, what follows it, and `QuantizeLinear`. Its
 //! kernels sum integers, so they want scales and zero points beside a region in which these nodes are not.
@@ -10,7 +11,7 @@ use planish_tensor::{DType, Tensor};
 use crate::types::Inner;
 use crate::{KernelError, Problem, Ref, RegionNode};
 
-/// An operand of 8-bit integers: `(integer - zero) · scale`.
+/// An operand of 8-bit integers: `(integer - zero) · scale`. Floats of 8 bits have no zero point but 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Quantization {
     pub dtype: DType,
@@ -84,9 +85,14 @@ impl Dequantized {
                     };
                     let zero = if node.inputs.len() > 2 { single(problem, node, 2) } else { Some(0.0) };
                     let dtype = problem.outputs.first().map(|output| output.dtype);
-                    let (Some(zero), Some(dtype @ (DType::U8 | DType::I8))) = (zero, dtype) else {
+                    let (Some(zero), Some(dtype)) = (zero, dtype.filter(|dtype| is_byte(*dtype))) else {
                         return refuse("integers of other than 8 bits");
                     };
+                    if dtype.is_float() && (zero != 0.0 || !op.saturate) {
+                        return refuse(
+                            "floats of 8 bits around another number than 0, or that do not saturate",
+                        );
+                    }
                     if op.block_size != 0 || op.precision.is_some_and(|precision| precision != DType::F32) {
                         return refuse("blocks of scales, or quotients in other than f32");
                     }
@@ -134,6 +140,11 @@ fn moved(places: &[Option<Ref>], reference: Option<Ref>) -> Option<Ref> {
     }
 }
 
+/// What is multiplied in 8 bits.
+fn is_byte(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::I8 | DType::F8E4M3FN)
+}
+
 fn refuse<T>(what: &str) -> Result<T, KernelError> {
     Err(KernelError::unsupported(format!("quantized: {what}")))
 }
@@ -154,7 +165,8 @@ fn dequantized(problem: &Problem, node: &RegionNode, axis: i64) -> Result<Dequan
         None => Some(0.0),
         Some(_) => single(problem, node, 2),
     };
-    let Some(zero) = zero.filter(|_| matches!(operand.dtype, DType::U8 | DType::I8)) else {
+    let is_known = |zero: &f64| is_byte(operand.dtype) && (*zero == 0.0 || !operand.dtype.is_float());
+    let Some(zero) = zero.filter(is_known) else {
         return refuse("integers of other than 8 bits, or zero points that are not known");
     };
     let axis = if axis < 0 { axis + operand.rank() as i64 } else { axis };

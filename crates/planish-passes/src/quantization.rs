@@ -1,4 +1,5 @@
-//! Quantization as graphs say it: QuantizeLinear and DequantizeLinear with one scale and zero point for a whole tensor.
+//! Quantization as graphs say it: QuantizeLinear and DequantizeLinear with one scale and zero point for a whole tensor. Floats
+//! of 8 bits (E4M3) are quantized in the same way, around zero; where nothing else is said they count as integers.
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::window::WindowAttributes;
@@ -12,7 +13,7 @@ use crate::view::View;
 /// equal integers come back from the numbers that they stand for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Quantization {
-    /// `u8` or `i8`.
+    /// `u8`, `i8` or `f8e4m3fn`.
     pub(crate) dtype: DType,
     pub(crate) scale: f32,
     pub(crate) zero_point: i64,
@@ -25,6 +26,11 @@ pub(crate) fn ends(dtype: DType) -> [i64; 2] {
 
 pub(crate) fn is_int8(dtype: Option<DType>) -> bool {
     matches!(dtype, Some(DType::U8 | DType::I8))
+}
+
+/// Types that are multiplied in 8 bits.
+pub(crate) fn is_byte(dtype: Option<DType>) -> bool {
+    is_int8(dtype) || dtype == Some(DType::F8E4M3FN)
 }
 
 /// Types of integers that weights alone may be stored in.
@@ -40,6 +46,7 @@ impl Quantization {
             return None;
         };
         let is_plain = op.block_size == 0
+            && (op.saturate || is_int8(cx.dtype(y)))
             && op.precision.is_none_or(|dtype| dtype == DType::F32)
             && cx.dtype(x) == Some(DType::F32);
         is_plain.then(|| Quantization::of(cx, node, cx.dtype(y)?)).flatten()
@@ -60,14 +67,15 @@ impl Quantization {
         let scale = cx.constant_input(node, 1).filter(|scale| scale.dtype() == DType::F32)?;
         let &[scale] = &scale.elements::<f32>().ok()?[..] else { return None };
         let zero_point = match cx.input(node, 2) {
+            Some(id) if dtype.is_float() => cx.splat(id).filter(|zero| *zero == 0.0).map(|_| 0)?,
             Some(_) => cx.number_input(node, 2)?,
             None => 0,
         };
-        let is_usable = is_int8(Some(dtype)) && scale.is_normal() && scale > 0.0;
+        let is_usable = is_byte(Some(dtype)) && scale.is_normal() && scale > 0.0;
         is_usable.then_some(Quantization { dtype, scale, zero_point })
     }
 
-    /// The integer of a number, as QuantizeLinear rounds.
+    /// The integer of a number, as QuantizeLinear rounds; not of floats of 8 bits.
     pub(crate) fn integer(&self, value: f32) -> i64 {
         let [low, high] = ends(self.dtype);
         let rounded = f64::from(value / self.scale).round_ties_even() + self.zero_point as f64;
@@ -90,7 +98,8 @@ impl Quantization {
     pub(crate) fn scalar(&self, integer: i64) -> Tensor {
         match self.dtype {
             DType::U8 => Tensor::scalar(integer as u8),
-            _ => Tensor::scalar(integer as i8),
+            DType::I8 => Tensor::scalar(integer as i8),
+            dtype => Tensor::from_f64s(dtype, &[], &[integer as f64]).expect("one number is a scalar"),
         }
     }
 
@@ -149,6 +158,12 @@ pub(crate) fn moved_inputs(node: &Node) -> Option<std::ops::Range<usize>> {
     }
 }
 
+/// The same where what is moved is of this type: floats of 8 bits have no order as bytes, and no kernels but copies.
+pub(crate) fn moved_inputs_of(node: &Node, dtype: DType) -> Option<std::ops::Range<usize>> {
+    let copies = !matches!(node.op, Op::MaxPool(_) | Op::Resize(_));
+    moved_inputs(node).filter(|_| copies || !dtype.is_float())
+}
+
 /// The convolution of numbers with the windows of one of integers.
 pub(crate) fn conv_of_numbers(window: WindowAttributes<'_>, group: i64) -> Conv {
     Conv {
@@ -166,16 +181,32 @@ pub(crate) fn is_product(op: &Op) -> bool {
     matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_) | Op::MatMul(_))
 }
 
-/// Whether both factors of a product come from integers of 8 bits, so that it can be computed in integers.
+/// Whether both factors of a product come from integers of 8 bits, or both from floats of 8 bits, so that it can be computed
+/// in them.
 pub(crate) fn multiplies_integers(cx: &View<'_>, node: &Node) -> bool {
-    let of_int8 = |place: usize| {
-        let maker = cx.input(node, place).and_then(|id| cx.producer(id));
-        maker.is_some_and(|(_, maker)| {
-            matches!(maker.op, Op::DequantizeLinear(_))
-                && is_int8(cx.input(maker, 0).and_then(|id| cx.dtype(id)))
-        })
+    factor_type(cx, node).is_some()
+}
+
+/// What such a product multiplies.
+pub(crate) fn factor_type(cx: &View<'_>, node: &Node) -> Option<FactorType> {
+    let stored = |place: usize| {
+        let (_, maker) = cx.producer(cx.input(node, place)?)?;
+        let dtype = cx.input(maker, 0).and_then(|id| cx.dtype(id));
+        match maker.op {
+            Op::DequantizeLinear(_) if is_int8(dtype) => Some(FactorType::Integers),
+            Op::DequantizeLinear(_) if is_byte(dtype) => Some(FactorType::Floats),
+            _ => None,
+        }
     };
-    is_product(&node.op) && of_int8(0) && of_int8(1)
+    is_product(&node.op).then(|| stored(0).filter(|own| stored(1) == Some(*own))).flatten()
+}
+
+/// What both factors of a product of 8 bits are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FactorType {
+    Integers,
+    /// E4M3.
+    Floats,
 }
 
 /// Whether a matrix product's second factor alone comes from small integers, with a scale for each column or for blocks

@@ -156,7 +156,7 @@ pub(crate) fn calibrate(
 ///
 /// `model` is the path of an ONNX file, its bytes, or a `planish.Model`.
 ///
-/// - `precision`: what it is computed in: `fp32`, `tf32`, `fp16`, `bf16`, or `int8` by the ranges of `calib`
+/// - `precision`: what it is computed in: `fp32`, `tf32`, `fp16`, `bf16`, or `int8` or `fp8` by the ranges of `calib`
 /// - `calib`: a `planish.Calibration`, the path of its file (or of a cache of TensorRT), or samples as `planish.calibrate`
 ///   takes them; `calibrator` says how their thresholds are found
 /// - `shapes`: the sizes of all inputs, as `{"x": (1, 3, 224, 224)}`; without them a plan runs at any
@@ -211,14 +211,15 @@ pub(crate) fn build(
     let model = Model::of(model)?.inner;
     let device = parse_device(py, device)?.settled();
     let precision = Precision::named(precision).ok_or_else(|| {
-        refuse(format!("`{precision}` is not a precision; give fp32, tf32, fp16, bf16 or int8"))
+        refuse(format!("`{precision}` is not a precision; give fp32, tf32, fp16, bf16, int8 or fp8"))
     })?;
     let asked = asked(py, shapes, profiles)?;
     let watch = Watch::new(progress)?;
     let calibration = match calib.filter(|calib| !calib.is_none()) {
         None => None,
-        Some(_) if precision != Precision::Int8 => {
-            return Err(refuse("calib is for layers of integers; build with precision=\"int8\"".to_string()));
+        Some(_) if !precision.quantizes() => {
+            let message = "calib is for layers of 8 bits; build with precision=\"int8\" or \"fp8\"";
+            return Err(refuse(message.to_string()));
         }
         Some(calib) => {
             let calibrating = Calibrating { device, threads, calibrator: parse_calibrator(py, calibrator)? };

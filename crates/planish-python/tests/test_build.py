@@ -91,7 +91,7 @@ def test_one_name_for_two_sizes_is_taken_apart():
         ({"device": "gpu"}, "BadOption", "`gpu` is not a device"),
         ({"device": "cuda:9999"}, "Lacking", "cuda:9999 cannot be used"),
         ({"threads": 0}, "BadOption", "threads must be at least 1"),
-        ({"calib": []}, "BadOption", "calib is for layers of integers"),
+        ({"calib": []}, "BadOption", "calib is for layers of 8 bits"),
         ({"precision": "int8", "calib": "no.calib"}, "FileError", "no.calib"),
         ({"precision": "int8", "calib": [], "calibrator": "guess"}, "BadOption", "guess"),
         ({"build_time": -1.0}, "BadOption", "build_time=-1"),

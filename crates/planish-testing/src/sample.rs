@@ -62,6 +62,12 @@ impl Sample {
         self
     }
 
+    /// These nodes' first outputs are the region's.
+    pub fn outputs_of(mut self, nodes: &[u32]) -> Sample {
+        self.region.outputs = nodes.iter().map(|&node| Ref::Node { node, output: 0 }).collect();
+        self
+    }
+
     pub fn constant(mut self, tensor: Tensor) -> Sample {
         self.region.constants.push(tensor);
         self

@@ -29,9 +29,14 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// How many images the model's plan in INT8 puts into the class of their label, by a calibration.
-fn n_right_in_int8(device: Device, calibration: &Calibration, pixels: &[u8], labels: &[u8]) -> usize {
-    let builder = builder(device).precision(Precision::Int8).calibration(calibration).unwrap();
+/// How many images the model's plan of 8 bits puts into the class of their label, by a calibration.
+fn n_right_in_8_bits(
+    device: Device,
+    precision: Precision,
+    calibration: &Calibration,
+    (pixels, labels): (&[u8], &[u8]),
+) -> usize {
+    let builder = builder(device).precision(precision).calibration(calibration).unwrap();
     n_right_of(builder, device, pixels, labels)
 }
 
@@ -115,11 +120,20 @@ fn all_test_images(folder: &Path) {
     for calibrator in CALIBRATORS {
         for n_samples in [100, 500] {
             let calibration = calibrated(Device::Cpu, calibrator, n_samples);
-            let integers = n_right_in_int8(Device::Cpu, &calibration, &pixels, &labels);
+            let integers = n_right_in_8_bits(Device::Cpu, Precision::Int8, &calibration, (&pixels, &labels));
             println!("{integers} of 10,000 right in INT8 ({calibrator}, {n_samples} samples)");
-            assert!(integers + INT8_LOSS >= right, "{calibrator}, {n_samples}: {integers} against {right}");
+            assert!(
+                integers + LOSS_OF_8_BITS >= right,
+                "{calibrator}, {n_samples}: {integers} against {right}"
+            );
             by_samples.push(integers);
         }
+    }
+    for n_samples in [100, 500] {
+        let calibration = calibrated(Device::Cpu, Calibrator::MinMax, n_samples);
+        let floats = n_right_in_8_bits(Device::Cpu, Precision::Fp8, &calibration, (&pixels, &labels));
+        println!("{floats} of 10,000 right in FP8 ({n_samples} samples)");
+        assert!(floats + LOSS_OF_8_BITS >= right, "FP8, {n_samples}: {floats} against {right}");
     }
     for (pair, calibrator) in by_samples.chunks(2).zip(CALIBRATORS) {
         assert!(pair[0].abs_diff(pair[1]) <= SAMPLES_APART, "{calibrator}: {pair:?}");
@@ -143,19 +157,33 @@ fn committed_images_in_16_bits(device: Device) {
     }
 }
 
-/// Of 10,000 images: 0.3 points fewer than FP32 are right in INT8 at most, and 100 samples do as well as 500 within 0.2.
-const INT8_LOSS: usize = 30;
+/// Of 10,000 images: 0.3 points fewer than FP32 are right in INT8 and FP8 at most, and 100 samples do as well as 500 within
+/// 0.2.
+const LOSS_OF_8_BITS: usize = 30;
 const SAMPLES_APART: usize = 20;
 /// Of 500 images: 0.3 points are between one and two of them, and which these are is chance.
-const INT8_LOSS_OF_500: usize = 4;
+const LOSS_OF_8_BITS_OF_500: usize = 4;
 
 fn committed_images_in_int8(device: Device) {
     let (pixels, labels) = committed();
     for calibrator in CALIBRATORS {
-        let right = n_right_in_int8(device, &calibrated(device, calibrator, 200), &pixels, &labels);
+        let calibration = calibrated(device, calibrator, 200);
+        let right = n_right_in_8_bits(device, Precision::Int8, &calibration, (&pixels, &labels));
         println!("{right} of 500 right in INT8 ({calibrator})");
-        assert!(right + INT8_LOSS_OF_500 >= RIGHT_OF_500, "{calibrator}: {right} against {RIGHT_OF_500}");
+        assert!(
+            right + LOSS_OF_8_BITS_OF_500 >= RIGHT_OF_500,
+            "{calibrator}: {right} against {RIGHT_OF_500}"
+        );
     }
+}
+
+/// Floats of 8 bits clip nothing, so calibrators do not matter to them.
+fn committed_images_in_fp8(device: Device) {
+    let (pixels, labels) = committed();
+    let calibration = calibrated(Device::Cpu, Calibrator::MinMax, 200);
+    let right = n_right_in_8_bits(device, Precision::Fp8, &calibration, (&pixels, &labels));
+    println!("{right} of 500 right in FP8");
+    assert!(right + LOSS_OF_8_BITS_OF_500 >= RIGHT_OF_500, "{right} against {RIGHT_OF_500}");
 }
 
 fn calibrated(device: Device, calibrator: Calibrator, n_samples: usize) -> Calibration {
@@ -207,6 +235,8 @@ fn main() {
         on_cpu("committed_images_in_16_bits", committed_images_in_16_bits),
         on_gpu("committed_images_in_16_bits", committed_images_in_16_bits),
         on_cpu("committed_images_in_int8", committed_images_in_int8),
+        on_cpu("committed_images_in_fp8", committed_images_in_fp8),
+        on_gpu("committed_images_in_fp8", committed_images_in_fp8),
         on_cpu("ranges_of_the_trained_model", ranges_of_the_trained_model),
         on_gpu("ranges_of_the_trained_model", ranges_of_the_trained_model),
         all,

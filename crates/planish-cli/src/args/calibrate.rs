@@ -47,7 +47,7 @@ pub(crate) struct Calibrate {
 /// Where the ranges of a model's values come from, for layers of integers.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Calibrating {
-    /// For int8: a calibration (of `planish calibrate`, or a calibration cache of TensorRT), or samples to calibrate with
+    /// For int8 and fp8: a calibration (of `planish calibrate`, or a calibration cache of TensorRT), or samples to calibrate with
     /// as `planish calibrate` does
     #[arg(long, value_name = "FILE.calib|SAMPLES")]
     pub(crate) calib: Option<PathBuf>,

@@ -109,7 +109,7 @@ pub(crate) struct DebugReplay {
 pub(crate) struct DebugAccuracy {
     /// The plan
     pub(crate) plan: PathBuf,
-    /// The .onnx file that the plan was built from: a plan in int8 needs it, others count their weights as exact without it
+    /// The .onnx file that the plan was built from: a plan in int8 or fp8 needs it, others count their weights as exact without it
     #[arg(long, value_name = "MODEL.onnx")]
     pub(crate) against: Option<PathBuf>,
     /// The samples to compare on: a folder or file of images, .npy or .npz arrays, TIFF stacks or CSV

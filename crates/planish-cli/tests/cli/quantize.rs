@@ -84,7 +84,7 @@ fn what_cannot_be_quantized_is_refused_in_one_line() {
     refused(&["quantize", &model, "-o", &output], needs);
     let last = "no layer comes after it: last layers stay wide; --layer-precision 'NAMES:int8'";
     refused(&["quantize", &model, "--calib", &data, "-o", &output], last);
-    let unasked = "--calib is for integers and for what leaves the range of fp16; fp32 has the range of fp32 and needs none";
+    let unasked = "--calib is for layers of 8 bits and for what leaves the range of fp16; fp32 has the range of fp32 and needs none";
     refused(&["build", &model, "--device", "cpu", "--calib", &data, "-o", &plan], unasked);
     refused(&["quantize", &model, "--calib", &data, "-o", &model], "it is a file that this command reads");
     let small = "--weights int4:32: the model has no matrix product to store so: ";

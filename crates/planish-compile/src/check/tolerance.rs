@@ -24,6 +24,10 @@ const LOW_ROUNDINGS: f64 = 2.0;
 /// Tensor cores add products of 16 bits in f32 and cut off instead of rounding, some bits short of f32: errors of
 /// one sign add up to several times those of rounded sums.
 const TENSOR_CORE_SLACK: f64 = 8.0;
+/// Hopper adds products of 8-bit floats in accumulators whose mantissas have some 13 bits instead of 23, cut off too. A sum of
+/// n terms is cut n / 32 times by 2^-13 of what it has come to, about the square root of n terms: of all terms together
+/// that is 2^-18 of that root at most, 64 times what f32 rounds by. Twice that is allowed.
+const F8_TENSOR_CORE_SLACK: f64 = 128.0;
 /// Both factors of a product are rounded to tf32, in either direction: over n terms such errors add up like the
 /// square root of n. This many times that is allowed.
 const TF32_SLACK: f64 = 6.0;
@@ -57,6 +61,7 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
     let of_terms = match step.numeric.element {
         // Factors of f32 that a CPU rounds are rounded before the reference sees them, and sums are plain ones of f32.
         Arithmetic::F16 | Arithmetic::Bf16 if has_low => TENSOR_CORE_SLACK * EPSILON * (1.0 + root),
+        Arithmetic::F8 => F8_TENSOR_CORE_SLACK * EPSILON * (1.0 + root),
         Arithmetic::Tf32 => 2.0 * TF32_EPSILON * (TF32_SLACK / root).min(1.0),
         _ => SUM_SLACK * growth * EPSILON * (1.0 + root),
     };
@@ -69,7 +74,7 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
     };
     let rounded = step.region.nodes.iter().map(rounds).fold(0.0, f64::max);
     let of_terms = match output {
-        DType::I8 | DType::U8 => of_terms + rounded * (TF32_SLACK / root).min(1.0),
+        DType::I8 | DType::U8 | DType::F8E4M3FN => of_terms + rounded * (TF32_SLACK / root).min(1.0),
         _ => of_terms,
     };
     Allowance { of_terms, of_value: FUNCTION_SLACK * EPSILON + low, of_largest: of_largest + low }

@@ -206,8 +206,8 @@ fn farthest(got: &[Value], expected: &[Value]) -> Result<f64, String> {
 pub(super) fn tolerance(graph: &Graph, options: &BuildOptions) -> f64 {
     let own = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
     own.max(match options.precision {
-        // A model of integers is compared with itself: they are in the graph that counts as the model.
-        Precision::Fp32 | Precision::Int8 => 0.0,
+        // A model of 8 bits is compared with itself: they are in the graph that counts as the model.
+        Precision::Fp32 | Precision::Int8 | Precision::Fp8 => 0.0,
         Precision::Tf32 => TF32_TOLERANCE,
         Precision::Fp16 => F16_TOLERANCE,
         Precision::Bf16 => BF16_TOLERANCE,

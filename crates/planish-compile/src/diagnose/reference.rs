@@ -37,8 +37,8 @@ pub fn float_reference(
             let raised = planish_passes::raise_precision().run(plan.graph.clone(), &pass_options);
             raised.map(|(graph, _)| graph).map_err(|error| of_passes(&error))
         }
-        Precision::Int8 => {
-            let message = "the plan's layers are integers, and what they were before is in the model: give the .onnx \
+        Precision::Int8 | Precision::Fp8 => {
+            let message = "the plan's layers are of 8 bits, and what they were before is in the model: give the .onnx \
                            file that it was built from with --against";
             Err(BuildError::new(BuildErrorKind::Refused, message))
         }

@@ -71,7 +71,10 @@ impl Stored {
             By::Itself | By::Float(DType::BF16) => None,
             By::Float(_) => Some([-65504.0, 65504.0]),
             By::Integers { scale, zero_point } => {
-                let (low, high) = zero_point.dtype().int_range()?;
+                let (low, high) = match zero_point.dtype() {
+                    DType::F8E4M3FN => (-448, 448),
+                    dtype => dtype.int_range()?,
+                };
                 let zero = zero_point.to_f64s()[0];
                 let scale = scale.to_f64s()[0];
                 Some([(low as f64 - zero) * scale, (high as f64 - zero) * scale])
@@ -106,7 +109,7 @@ pub(super) fn of_plan(program: &Program, graph: &Graph, reference: &Graph) -> Ve
         let by = match dtype {
             DType::F32 => By::Itself,
             DType::F16 | DType::BF16 => By::Float(dtype),
-            DType::I8 | DType::U8 => integers(graph, id)?,
+            DType::I8 | DType::U8 | DType::F8E4M3FN => integers(graph, id)?,
             _ => return None,
         };
         Some(Stored { name: names.of(id, dtype)?, by })

@@ -75,7 +75,8 @@ pub(super) fn take(
         proposals.extend(proposed.into_iter().map(|nodes| (nodes, target)));
     }
     regions.extend((0..n_nodes).filter(|&node| !taken[node as usize]).map(|node| (vec![node], HOST)));
-    // A region's output is made by its last node, so ordering by that keeps producers before readers.
+    // A region's outputs are there with its last node, and all others that read them come after it: ordering by that keeps
+    // producers before readers.
     regions.sort_by_key(|(nodes, _)| nodes.last().copied());
     Taken { regions, proposals }
 }

@@ -148,10 +148,17 @@ impl Lowering<'_> {
         region.n_inputs = inputs.len() as u32;
         let mut outputs = Vec::new();
         let last = nodes.len() - 1;
-        for (output, id) in graph_nodes[last].outputs.iter().enumerate() {
-            let Some(id) = id else { continue };
-            region.outputs.push(Ref::Node { node: last as u32, output: output as u32 });
-            outputs.push(self.value_of[id]);
+        for (at, node) in graph_nodes.iter().enumerate() {
+            // What the last node makes, and what nodes before it make for others too.
+            let is_read = |user: &u32| !nodes.contains(user);
+            if at != last && !whole.users(nodes[at]).iter().any(is_read) && !whole.is_output(nodes[at]) {
+                continue;
+            }
+            for (output, id) in node.outputs.iter().enumerate() {
+                let Some(id) = id else { continue };
+                region.outputs.push(Ref::Node { node: at as u32, output: output as u32 });
+                outputs.push(self.value_of[id]);
+            }
         }
         DraftStep { nodes: nodes.to_vec(), region, inputs, outputs, kind: DraftKind::Kernel, target }
     }

@@ -40,7 +40,11 @@ fn quantized(program: &Program, n_uses: &[u32], value: Reg) -> Option<Joined> {
     if inside.iter().any(|reg| n_uses[reg.0 as usize] != 1) {
         return None;
     }
-    let bounds = if program.kinds[value.0 as usize] == Kind::U8 { (0.0, 255.0) } else { (-128.0, 127.0) };
+    let bounds = match program.kinds[value.0 as usize] {
+        Kind::U8 => (0.0, 255.0),
+        Kind::I8 => (-128.0, 127.0),
+        _ => return None,
+    };
     let mut operands = vec![x, scale];
     operands.extend(zero);
     let has_zero = zero.is_some();

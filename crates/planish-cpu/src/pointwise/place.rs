@@ -139,7 +139,7 @@ pub(super) fn splat(scalar: Scalar) -> [u64; SPLAT_BYTES / 8] {
         Scalar::F32(value) => u64::from(value.to_bits()) * 0x1_0000_0001,
         Scalar::I32(value) => u64::from(value as u32) * 0x1_0000_0001,
         Scalar::I64(value) => value as u64,
-        Scalar::U8(value) => u64::from(value) * 0x0101_0101_0101_0101,
+        Scalar::U8(value) | Scalar::F8(value) => u64::from(value) * 0x0101_0101_0101_0101,
         Scalar::I8(value) => u64::from(value as u8) * 0x0101_0101_0101_0101,
         Scalar::Bool(value) => u64::from(u8::from(value)) * 0x0101_0101_0101_0101,
     };

@@ -3,6 +3,7 @@
 use planish_kernel::pointwise::{Binary, Inst, Kind, Program, Reg, Scalar};
 
 use super::bytes::{self, Joined};
+use super::float8;
 use super::loops::{Loop, Ternary, map1, map2, select, ternary};
 use super::unary::{float_unary, other_unary};
 use crate::simd::Simd;
@@ -128,7 +129,7 @@ pub(super) fn copy(kind: Kind) -> Loop {
         Kind::F32 => ternary(CopyOf, OPEN.0, OPEN.1),
         Kind::I32 => map1(|x: i32| x),
         Kind::I64 => map1(|x: i64| x),
-        Kind::U8 | Kind::I8 | Kind::Bool => map1(|x: u8| x),
+        Kind::U8 | Kind::I8 | Kind::F8 | Kind::Bool => map1(|x: u8| x),
     }
 }
 
@@ -167,13 +168,14 @@ fn single(inst: &Inst, from: Kind, to: Kind, (lo, hi): (f32, f32)) -> (Loop, boo
             let run = match to {
                 Kind::F32 | Kind::I32 => select::<u32>(),
                 Kind::I64 => select::<u64>(),
-                Kind::U8 | Kind::I8 | Kind::Bool => select::<u8>(),
+                Kind::U8 | Kind::I8 | Kind::F8 | Kind::Bool => select::<u8>(),
             };
             (run, false)
         }
         Inst::Cast(_) => (cast(from, to), false),
         // A cast saturates, and makes 0 of NaN, which is the lowest u8 but not the lowest i8.
         Inst::Saturate(_) if to == Kind::U8 => (map1(|x: f32| x as u8), false),
+        Inst::Saturate(_) if to == Kind::F8 => (map1(float8::rounded), false),
         Inst::Saturate(_) => (map1(|x: f32| if x.is_nan() { i8::MIN } else { x as i8 }), false),
         // Clamps of f32 are joined or copied above; the rest has no operands.
         Inst::Clamp { .. } | Inst::Input(_) | Inst::Running | Inst::Constant(_) => (copy(to), false),
@@ -224,7 +226,7 @@ fn other_binary(op: Binary, from: Kind) -> Loop {
             _ => map2(|a: u8, b: u8| a & b),
         },
         // Never computed in: the builder refuses it.
-        Kind::U8 | Kind::I8 => map2(|a: u8, _: u8| a),
+        Kind::U8 | Kind::I8 | Kind::F8 => map2(|a: u8, _: u8| a),
     }
 }
 
@@ -256,13 +258,17 @@ fn cast(from: Kind, to: Kind) -> Loop {
         (Kind::I8, Kind::I32) => map1(|x: i8| i32::from(x)),
         (Kind::I8, Kind::I64) => map1(|x: i8| i64::from(x)),
         (Kind::U8 | Kind::I8, Kind::Bool) => map1(|x: u8| u8::from(x != 0)),
+        (Kind::F8, Kind::F32) => map1(float8::widened),
         (Kind::I32, Kind::U8 | Kind::I8) => map1(|x: i32| x as u8),
         (Kind::I64, Kind::U8 | Kind::I8) => map1(|x: i64| x as u8),
-        // From f32 they are saturated instead; the other kinds of one byte have the same bits.
+        // From f32 they are saturated instead; the other kinds of one byte have the same bits. Floats of 8 bits are cast
+        // to f32 alone: the builder refuses the rest.
         (Kind::F32, Kind::F32)
         | (Kind::I32, Kind::I32)
         | (Kind::I64, Kind::I64)
         | (Kind::F32 | Kind::U8 | Kind::I8 | Kind::Bool, Kind::U8 | Kind::I8)
-        | (Kind::Bool, Kind::Bool) => copy(to),
+        | (Kind::Bool, Kind::Bool)
+        | (Kind::F8, _)
+        | (_, Kind::F8) => copy(to),
     }
 }

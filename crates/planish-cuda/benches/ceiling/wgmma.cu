@@ -1,5 +1,6 @@
 // How fast Hopper's warpgroup products are at most, on random numbers in shared memory and without any copies:
-// products of 64 x 256 in f16 (depth 16) and in signed bytes (depth 32), two warpgroups on each multiprocessor.
+// products of 64 x 256 in f16 (depth 16), in signed bytes and in floats of 8 bits (depth 32), two warpgroups on each
+// multiprocessor.
 //
 //   nvcc -O3 -gencode=arch=compute_90a,code=sm_90a wgmma.cu -o /tmp/wgmma && /tmp/wgmma
 
@@ -34,14 +35,22 @@ __device__ unsigned long long descriptor(const void *at) {
   S(c, 0), S(c, 8), S(c, 16), S(c, 24), S(c, 32), S(c, 40), S(c, 48), S(c, 56), S(c, 64), S(c, 72), S(c, 80),           \
       S(c, 88), S(c, 96), S(c, 104), S(c, 112), S(c, 120)
 
-__device__ void product(float (&s)[128], unsigned long long a, unsigned long long b) {
+struct F16 { typedef float sum; };
+struct S8 { typedef int sum; };
+struct E4M3 { typedef float sum; };
+
+__device__ void product(F16, float (&s)[128], unsigned long long a, unsigned long long b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 " LIST ", %128, %129, 1, 1, 1, 0, 0;" : ALL("+f") : "l"(a), "l"(b));
 }
-__device__ void product(int (&s)[128], unsigned long long a, unsigned long long b) {
+__device__ void product(E4M3, float (&s)[128], unsigned long long a, unsigned long long b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 " LIST ", %128, %129, 1, 1, 1;" : ALL("+f") : "l"(a), "l"(b));
+}
+__device__ void product(S8, int (&s)[128], unsigned long long a, unsigned long long b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 " LIST ", %128, %129, 1;" : ALL("+r") : "l"(a), "l"(b));
 }
 
-template <class T> __global__ void __launch_bounds__(GROUPS * 128, 1) multiply(const uint4 *from, T *to) {
+template <class K> __global__ void __launch_bounds__(GROUPS * 128, 1) multiply(const uint4 *from, typename K::sum *to) {
+  typedef typename K::sum T;
   extern __shared__ __align__(1024) unsigned char memory[];
   for (int i = threadIdx.x; i < (GROUPS * A_BYTES + B_BYTES) / 16; i += blockDim.x) ((uint4 *)memory)[i] = from[i];
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -53,7 +62,7 @@ template <class T> __global__ void __launch_bounds__(GROUPS * 128, 1) multiply(c
   for (int round = 0; round < ROUNDS; round++) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int k = 0; k < DEPTH; k++) product(s, a + 2 * k, b + 2 * k);
+    for (int k = 0; k < DEPTH; k++) product(K(), s, a + 2 * k, b + 2 * k);
     asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
   }
   T all = 0;
@@ -62,7 +71,8 @@ template <class T> __global__ void __launch_bounds__(GROUPS * 128, 1) multiply(c
   to[blockIdx.x * blockDim.x + threadIdx.x] = all;
 }
 
-template <class T> void measure(const char *name, double depth, unsigned mask) {
+template <class K> void measure(const char *name, double depth, unsigned mask) {
+  typedef typename K::sum T;
   int n_sms;
   CHECK(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, 0));
   const int bytes = GROUPS * A_BYTES + B_BYTES;
@@ -74,13 +84,13 @@ template <class T> void measure(const char *name, double depth, unsigned mask) {
   CHECK(cudaMalloc(&from, bytes));
   CHECK(cudaMalloc(&to, n_sms * GROUPS * 128 * sizeof(T)));
   CHECK(cudaMemcpy(from, host, bytes, cudaMemcpyHostToDevice));
-  CHECK(cudaFuncSetAttribute(multiply<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  CHECK(cudaFuncSetAttribute(multiply<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   cudaEvent_t begin, end;
   CHECK(cudaEventCreate(&begin));
   CHECK(cudaEventCreate(&end));
   for (int turn = 0; turn < 6; turn++) {
     CHECK(cudaEventRecord(begin));
-    for (int i = 0; i < 20; i++) multiply<T><<<n_sms, GROUPS * 128, bytes>>>(from, to);
+    for (int i = 0; i < 20; i++) multiply<K><<<n_sms, GROUPS * 128, bytes>>>(from, to);
     CHECK(cudaEventRecord(end));
     CHECK(cudaEventSynchronize(end));
     CHECK(cudaGetLastError());
@@ -93,6 +103,8 @@ template <class T> void measure(const char *name, double depth, unsigned mask) {
 
 int main() {
   // Halves between -2 and 2.
-  measure<float>("wgmma f16", 16, 0xbfffbfffu);
-  measure<int>("wgmma s8", 32, ~0u);
+  measure<F16>("wgmma f16", 16, 0xbfffbfffu);
+  measure<S8>("wgmma s8", 32, ~0u);
+  // Between -2 and 2 too.
+  measure<E4M3>("wgmma e4m3", 32, 0xbfbfbfbfu);
 }

@@ -96,7 +96,7 @@ impl TensorMap {
             DType::F16 => T::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             DType::BF16 => T::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             DType::F32 => T::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-            DType::U8 | DType::I8 => T::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            DType::U8 | DType::I8 | DType::F8E4M3FN => T::CU_TENSOR_MAP_DATA_TYPE_UINT8,
             _ => return Err(wrong("the element type has none")),
         };
         let swizzle = match self.swizzle {

@@ -1,4 +1,5 @@
-//! The family of attention: scores, softmax and the mean of the values in one kernel, for inputs of rank 3 and 4.
+//! The family of attention: scores, softmax and the mean of the values in one kernel, for inputs of rank 3 and 4. Results may
+//! be rounded to 8 bits for the layer after it.
 
 mod forms;
 #[cfg(test)]
@@ -11,10 +12,11 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Wa
 use planish_tensor::DType;
 use wanted::{Wanted, wanted};
 
+use super::to_bytes::Apart;
 use crate::family::Family;
 use crate::gpu::Gpu;
 
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Attention of every size.
 pub(crate) struct AttentionFamily;
@@ -141,7 +143,8 @@ impl Family for AttentionFamily {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
         let laid = problem.with_layouts(&inputs, &outputs);
-        let Some(wanted) = wanted(&laid) else { return Vec::new() };
+        let Ok(apart) = Apart::of(&laid) else { return Vec::new() };
+        let Some(wanted) = wanted(&apart.problem) else { return Vec::new() };
         let offer = |form: Form| {
             if !form.suits(gpu, wanted.dtype) {
                 return None;

@@ -21,6 +21,7 @@ pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod softmax;
 pub(crate) mod stem;
+mod to_bytes;
 pub(crate) mod topk;
 pub(crate) mod wconv;
 pub(crate) mod wgemm;

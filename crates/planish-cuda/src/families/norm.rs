@@ -1,5 +1,5 @@
 //! The family of normalizations: layer and RMS by rows, group and instance by channels, each with the pointwise
-//! nodes after it, and rows with a sum of two values before.
+//! nodes after it, and rows with a sum of two values before and numbers of 8 bits beside their results.
 
 use planish_gpu::epilogue::EpilogueCode;
 use planish_gpu::operands::{candidate, is_float, refuse, storage};
@@ -9,6 +9,7 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, T
 use planish_op::Op;
 use planish_tensor::normalize_axis;
 
+use super::to_bytes::Apart;
 use crate::family::Family;
 use crate::gpu::Gpu;
 
@@ -18,7 +19,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Layer, RMS, group and instance normalization.
 pub(crate) struct NormFamily;
@@ -61,6 +62,8 @@ fn is_along_last(problem: &Problem) -> bool {
 }
 
 fn plan(gpu: &Gpu, problem: &Problem, way: &Way) -> Result<Plan, KernelError> {
+    let apart = Apart::of(problem)?;
+    let problem = &*apart.problem;
     // What has no elements needs no launch, however it lies.
     if let ([output], Some(_)) = (&problem.outputs[..], norm::Norm::main_of(&problem.region))
         && output.is_empty()
@@ -74,7 +77,8 @@ fn plan(gpu: &Gpu, problem: &Problem, way: &Way) -> Result<Plan, KernelError> {
     }
     let around = Around { gpu, problem, main: main as u32 };
     match (kind, way) {
-        (NormKind::Rows(wanted), Way::Rows) => rows::plan(&around, wanted),
+        (NormKind::Rows(wanted), Way::Rows) => rows::plan(&around, wanted, &apart),
+        _ if apart.bytes.is_some() => refuse("numbers of 8 bits of groups"),
         (NormKind::Groups(wanted), Way::Pixels) => pixels::plan(&around, wanted),
         (NormKind::Groups(wanted), Way::Groups | Way::Clusters | Way::Parts) => {
             groups::plan(&around, wanted, way)
@@ -119,7 +123,7 @@ impl Family for NormFamily {
     }
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
-        let [output] = &*problem.outputs else { return Vec::new() };
+        let Some(output) = problem.outputs.first() else { return Vec::new() };
         let mut list = Vec::new();
         for layout in layouts_for(&problem.outputs) {
             // What is normalized together must go on with one stride; gaps are fine between pixels of
@@ -134,7 +138,7 @@ impl Family for NormFamily {
                 .iter()
                 .map(|input| wants(Want::following(input, output.rank(), layout)))
                 .collect();
-            let outputs = vec![wants(Want::inside(layout))];
+            let outputs = vec![wants(Want::inside(layout)); problem.outputs.len()];
             for (way, name) in ways(problem) {
                 let Ok(plan) = plan(gpu, &problem.with_layouts(&inputs, &outputs), way) else { continue };
                 let bytes = problem.traffic_bytes() as f64;

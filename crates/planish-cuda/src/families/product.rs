@@ -63,7 +63,8 @@ pub(crate) fn half_way_of<T>(
 ) -> Result<(Math, T), KernelError> {
     let read = || {
         let (math, rest) = tactic.name.strip_prefix(own)?.split_once('_')?;
-        let math = [Math::F16, Math::BF16, Math::I8].into_iter().find(|known| known.name() == math)?;
+        let known = [Math::F16, Math::BF16, Math::I8, Math::F8];
+        let math = known.into_iter().find(|known| known.name() == math)?;
         Some((math, named(rest)?))
     };
     read().ok_or_else(|| no_such(tactic))

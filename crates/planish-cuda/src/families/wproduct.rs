@@ -100,7 +100,7 @@ pub(super) fn best_of(candidates: Vec<Candidate>, budget: &Budget) -> Vec<Candid
 /// What TMA takes products in on this GPU; `None` where there is no TMA or no such type.
 pub(super) fn math(gpu: &Gpu, problem: &Problem, stored: DType) -> Option<Math> {
     let math = Math::of(gpu, problem, stored);
-    let takes = |math: &Math| matches!(math, Math::F16 | Math::BF16 | Math::I8);
+    let takes = |math: &Math| matches!(math, Math::F16 | Math::BF16 | Math::I8 | Math::F8);
     (gpu.sm == 90).then_some(math)?.into_iter().find(takes)
 }
 
@@ -130,7 +130,7 @@ pub(super) fn candidates(
 /// multiply at the same rate, place by place, and copies do not look into them.
 pub(super) fn places(math: Math, elements: usize) -> usize {
     match math {
-        Math::I8 => elements / 2,
+        Math::I8 | Math::F8 => elements / 2,
         _ => elements,
     }
 }

@@ -20,6 +20,8 @@ double floor(double), ceil(double), fabs(double), rint(double), fmin(double, dou
 struct b8 { u8 byte; };
 
 #define PL_INLINE inline
+// Instructions are those of the host.
+#define PL_ON_HOST
 #define PL_OFFSET(type, field) __builtin_offsetof(type, field)
 #define __device__
 #define __global__
@@ -35,6 +37,7 @@ struct alignas(16) uint4 { u32 x, y, z, w; };
 struct alignas(8) uint2 { u32 x, y; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
+inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
@@ -201,6 +204,8 @@ struct bf16 { u16 bits; };
 inline float to_f32(float v) { return v; }
 inline float to_f32(f16 v) { _Float16 h; memcpy(&h, &v, 2); return (float)h; }
 inline float to_f32(bf16 v) { return __uint_as_float((u32)v.bits << 16); }
+inline float to_f32(u8 v) { return v; }
+inline float to_f32(i8 v) { return v; }
 template <class T> inline T from_f32(float v);
 template <> inline float from_f32<float>(float v) { return v; }
 template <> inline f16 from_f32<f16>(float v) { _Float16 h = (_Float16)v; f16 r; memcpy(&r, &h, 2); return r; }

@@ -73,7 +73,7 @@ impl Builder<'_> {
             Kind::F32 => self.clamp(x, Scalar::F32(0.0), Scalar::F32(f32::INFINITY)),
             Kind::I32 => self.clamp(x, Scalar::I32(0), Scalar::I32(i32::MAX)),
             Kind::I64 => self.clamp(x, Scalar::I64(0), Scalar::I64(i64::MAX)),
-            kind @ (Kind::U8 | Kind::I8 | Kind::Bool) => refuse(format!("Relu of {kind:?}")),
+            kind @ (Kind::U8 | Kind::I8 | Kind::F8 | Kind::Bool) => refuse(format!("Relu of {kind:?}")),
         }
     }
 
@@ -87,7 +87,9 @@ impl Builder<'_> {
             }
             Kind::I32 => (Scalar::I32(i32::MIN), Scalar::I32(i32::MAX)),
             Kind::I64 => (Scalar::I64(i64::MIN), Scalar::I64(i64::MAX)),
-            kind @ (Kind::U8 | Kind::I8 | Kind::Bool) => return refuse(format!("Clip of {kind:?}")),
+            kind @ (Kind::U8 | Kind::I8 | Kind::F8 | Kind::Bool) => {
+                return refuse(format!("Clip of {kind:?}"));
+            }
         };
         let mut bounds = [low, high];
         let mut computed = [None; 2];
@@ -143,10 +145,16 @@ impl Builder<'_> {
         let Some(kind) = self.kind_of(to) else {
             return refuse(format!("Cast to {to}"));
         };
-        if self.kind(x) == Kind::F32 && matches!(kind, Kind::U8 | Kind::I8) {
-            return refuse(format!("Cast of f32 to {to}"));
+        let own = self.kind(x);
+        let is_known = match (own, kind) {
+            (Kind::F32, Kind::U8 | Kind::I8) => false,
+            (Kind::F8, kind) => matches!(kind, Kind::F8 | Kind::F32),
+            (_, kind) => kind != Kind::F8,
+        };
+        if !is_known {
+            return refuse(format!("Cast of {own:?} to {to}"));
         }
-        if kind != self.kind(x) {
+        if kind != own {
             x = self.emit(Inst::Cast(x), kind)?;
         }
         match to {
@@ -156,7 +164,8 @@ impl Builder<'_> {
         }
     }
 
-    /// `saturate(round(x / scale) + zero_point)`, divided in f32.
+    /// `saturate(round(x / scale) + zero_point)`, divided in f32. Floats of 8 bits have no zero point but 0, and are rounded
+    /// as they are stored.
     fn quantize(&mut self, node: &RegionNode, op: &QuantizeLinear) -> Built<Reg> {
         let x = self.operand(node, 0)?;
         let (scale, zero_point) = self.scale_and_zero_point(node, op.axis)?;
@@ -169,10 +178,16 @@ impl Builder<'_> {
             (None, None) => Kind::U8,
         };
         let precise = op.precision.is_none_or(|dtype| dtype == DType::F32);
-        if self.kind(x) != Kind::F32 || !matches!(to, Kind::U8 | Kind::I8) || !precise {
+        if to == Kind::F8 && (!op.saturate || !self.is_around_zero(zero_point)) {
+            return refuse("floats of 8 bits that do not saturate, or around another number than 0");
+        }
+        if self.kind(x) != Kind::F32 || !matches!(to, Kind::U8 | Kind::I8 | Kind::F8) || !precise {
             return refuse(format!("QuantizeLinear of {:?} to {to:?}", self.kind(x)));
         }
         let ratio = self.binary(Binary::Div, x, scale)?;
+        if to == Kind::F8 {
+            return self.emit(Inst::Saturate(ratio), to);
+        }
         let mut whole = self.unary(Unary::Round, ratio)?;
         if let Some(zero_point) = zero_point {
             let zero_point = self.widened(zero_point)?;
@@ -185,12 +200,17 @@ impl Builder<'_> {
     fn dequantize(&mut self, node: &RegionNode, op: &DequantizeLinear) -> Built<Reg> {
         let x = self.operand(node, 0)?;
         let (scale, zero_point) = self.scale_and_zero_point(node, op.axis)?;
-        if !matches!(self.kind(x), Kind::U8 | Kind::I8) || op.output_dtype.is_some_and(|to| to != DType::F32)
+        if !matches!(self.kind(x), Kind::U8 | Kind::I8 | Kind::F8)
+            || op.output_dtype.is_some_and(|to| to != DType::F32)
         {
             return refuse(format!("DequantizeLinear of {:?}", self.kind(x)));
         }
         let mut whole = self.widened(x)?;
-        if let Some(zero_point) = zero_point.filter(|reg| self.kind(*reg) == self.kind(x)) {
+        if self.kind(x) == Kind::F8 && !self.is_around_zero(zero_point) {
+            return refuse("floats of 8 bits around another number than 0");
+        }
+        let is_own = |reg: &Reg| self.kind(*reg) == self.kind(x) && self.kind(x) != Kind::F8;
+        if let Some(zero_point) = zero_point.filter(is_own) {
             let zero_point = self.widened(zero_point)?;
             whole = self.binary(Binary::Sub, whole, zero_point)?;
         }
@@ -222,6 +242,11 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether the zero point of floats of 8 bits says nothing.
+    fn is_around_zero(&self, zero_point: Option<Reg>) -> bool {
+        zero_point.is_none_or(|reg| matches!(self.scalar(reg), Some(Scalar::F8(0x00 | 0x80))))
+    }
+
     /// 8 bits as f32, which holds them exactly.
     fn widened(&mut self, x: Reg) -> Built<Reg> {
         match self.scalar(x) {
@@ -241,7 +266,7 @@ impl Builder<'_> {
             Some(Scalar::F32(power)) => Some(f64::from(power)),
             Some(Scalar::I32(power)) => Some(f64::from(power)),
             Some(Scalar::I64(power)) => Some(power as f64),
-            Some(other @ (Scalar::U8(_) | Scalar::I8(_) | Scalar::Bool(_))) => {
+            Some(other @ (Scalar::U8(_) | Scalar::I8(_) | Scalar::F8(_) | Scalar::Bool(_))) => {
                 return refuse(format!("Pow with an exponent of kind {:?}", other.kind()));
             }
             None => None,

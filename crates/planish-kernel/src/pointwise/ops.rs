@@ -12,6 +12,8 @@ pub enum Kind {
     /// Quantized values and bytes: read, written and cast, never computed in. So is `I8`.
     U8,
     I8,
+    /// Floats of 8 bits, E4M3 without infinities: likewise.
+    F8,
     /// One byte, 0 or 1.
     Bool,
 }
@@ -24,6 +26,7 @@ impl Kind {
             DType::I64 => Some(Kind::I64),
             DType::U8 => Some(Kind::U8),
             DType::I8 => Some(Kind::I8),
+            DType::F8E4M3FN => Some(Kind::F8),
             DType::Bool => Some(Kind::Bool),
             _ => None,
         }
@@ -45,6 +48,7 @@ impl Kind {
             Kind::I64 => DType::I64,
             Kind::U8 => DType::U8,
             Kind::I8 => DType::I8,
+            Kind::F8 => DType::F8E4M3FN,
             Kind::Bool => DType::Bool,
         }
     }
@@ -64,7 +68,7 @@ impl Kind {
         match self {
             Kind::F32 | Kind::I32 => 4,
             Kind::I64 => 8,
-            Kind::U8 | Kind::I8 | Kind::Bool => 1,
+            Kind::U8 | Kind::I8 | Kind::F8 | Kind::Bool => 1,
         }
     }
 }
@@ -77,6 +81,8 @@ pub enum Scalar {
     I64(i64),
     U8(u8),
     I8(i8),
+    /// By its code.
+    F8(u8),
     Bool(bool),
 }
 
@@ -88,6 +94,7 @@ impl Scalar {
             Scalar::I64(_) => Kind::I64,
             Scalar::U8(_) => Kind::U8,
             Scalar::I8(_) => Kind::I8,
+            Scalar::F8(_) => Kind::F8,
             Scalar::Bool(_) => Kind::Bool,
         }
     }
@@ -103,6 +110,7 @@ impl Scalar {
             DType::I64 => tensor.elements::<i64>().ok().map(|all| Scalar::I64(all[0])),
             DType::U8 => tensor.elements::<u8>().ok().map(|all| Scalar::U8(all[0])),
             DType::I8 => tensor.elements::<i8>().ok().map(|all| Scalar::I8(all[0])),
+            DType::F8E4M3FN => tensor.codes().ok().map(|all| Scalar::F8(all[0])),
             DType::Bool => tensor.elements::<bool>().ok().map(|all| Scalar::Bool(all[0])),
             // Every f16 and bf16 is an f32.
             DType::F16 | DType::BF16 => Some(Scalar::F32(tensor.to_f64s()[0] as f32)),
@@ -370,10 +378,12 @@ pub enum Inst {
         no: Reg,
     },
     /// To the kind of the instruction's own value. f32 is cut towards zero, and what is out of range becomes
-    /// the lowest number; integers keep their low bits; booleans ask for anything but zero. Never from f32 to 8 bits.
+    /// the lowest number; integers keep their low bits; booleans ask for anything but zero. Never from f32 to
+    /// 8 bits; from floats of 8 bits to f32 alone.
     Cast(Reg),
     /// A whole number in f32 to 8 bits, the kind of the instruction's own value: out of range it becomes the lowest or
-    /// highest number, NaN the lowest. The end of QuantizeLinear.
+    /// highest number, NaN the lowest. Any number to a float of 8 bits: the nearest, ties to even, NaN stays. The end of
+    /// QuantizeLinear.
     Saturate(Reg),
 }
 

@@ -2,7 +2,7 @@
 //! that the ends of the integers' range are anyway.
 //!
 //! - `QuantizeLinear(DequantizeLinear(q))` with equal scales and zero points is `q`: every integer comes back, since f32
-//!   holds it and rounds twice by less than a thousandth of a step.
+//!   holds it and rounds twice by less than a thousandth of a step. So does every float of 8 bits.
 //! - `QuantizeLinear(Relu(x))` is `QuantizeLinear(x)` where 0 is the smallest integer, and likewise for Clip where its
 //!   ends become the ends of the range.
 //! - A zero point of DequantizeLinear that is 0 says nothing: none at all is what kernels look for.
@@ -62,6 +62,10 @@ fn find_clamp(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let node = cx.node(id);
     let result = output(node)?;
     if let Some(to) = Quantization::by_quantize(cx, node) {
+        // The ends of floats of 8 bits are far beyond what activations are clamped to.
+        if to.dtype.is_float() {
+            return Err(Miss::No);
+        }
         let Some((clamp, inner)) = cx.input(node, 0).and_then(|x| cx.producer(x)) else {
             return Err(Miss::No);
         };
@@ -81,6 +85,9 @@ fn find_clamp(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let Some([low, high]) = clamped(cx, node) else { return Err(Miss::No) };
     let Some(x) = cx.input(node, 0) else { return Err(Miss::No) };
     let Some((_, _, from)) = dequantize_of(cx, x) else { return Err(Miss::No) };
+    if from.dtype.is_float() {
+        return Err(Miss::No);
+    }
     let [first, last] = ends(from.dtype);
     if from.number(first) < low || from.number(last) > high {
         return blocked("integers before it stand for numbers beyond its ends");
@@ -122,6 +129,19 @@ mod tests {
             "input %x: u8[4] const %h: i64[2] = [2, 2] %r: u8[2,2] = Reshape(%x, %h) output %r",
             SPECIAL,
         );
+    }
+
+    /// Of floats of 8 bits too: every one of them comes back.
+    #[test]
+    fn floats_of_8_bits_come_back() {
+        for scale in ["0.5", "0.0123", "3.7"] {
+            let text = format!(
+                "input %x: f32[64] const %s: f32[] = {scale} const %z: f8e4m3fn[] = 0 \
+                 %p: f8e4m3fn[64] = QuantizeLinear(%x, %s, %z) %a: f32[64] = DequantizeLinear(%p, %s, %z) \
+                 %q: f8e4m3fn[64] = QuantizeLinear(%a, %s, %z) %y: f32[64] = DequantizeLinear(%q, %s, %z) output %y"
+            );
+            agrees(CANCEL_QUANTIZATION, &text, SPECIAL);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, output};
-use crate::quantization::{Quantization, ends, is_product, moved_inputs};
+use crate::quantization::{Quantization, ends, is_int8, is_product, moved_inputs};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
@@ -28,7 +28,8 @@ impl Sweep for ChooseSignedness {
     fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
         let mut is_seen = vec![false; cx.graph().values().len()];
         for (id, node) in cx.graph().nodes() {
-            let Some(from) = Quantization::by_quantize(cx, node).filter(|from| from.dtype != self.to) else {
+            let is_other = |from: &Quantization| is_int8(Some(from.dtype)) && from.dtype != self.to;
+            let Some(from) = Quantization::by_quantize(cx, node).filter(is_other) else {
                 continue;
             };
             let Some(&Some(start)) = node.outputs.first() else { continue };

@@ -6,11 +6,11 @@
 use planish_ir::{Node, ValueId};
 use planish_op::Op;
 
-use crate::quantization::is_small_int;
+use crate::quantization::{is_byte, is_small_int};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
-/// DequantizeLinear of 4-bit and 8-bit integers that several nodes read.
+/// DequantizeLinear of 4-bit and 8-bit integers, and of 8-bit floats, that several nodes read.
 pub(crate) struct CopyDequantize;
 
 impl Sweep for CopyDequantize {
@@ -39,7 +39,8 @@ impl Sweep for CopyDequantize {
 
 fn maker<'g>(cx: &View<'g>, value: ValueId) -> Option<&'g Node> {
     let (_, maker) = cx.producer(value)?;
-    let of_integers = is_small_int(cx.input(maker, 0).and_then(|id| cx.dtype(id)));
+    let dtype = cx.input(maker, 0).and_then(|id| cx.dtype(id));
+    let of_integers = is_small_int(dtype) || is_byte(dtype);
     (matches!(maker.op, Op::DequantizeLinear(_)) && of_integers).then_some(maker)
 }
 

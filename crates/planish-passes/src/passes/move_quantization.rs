@@ -9,7 +9,7 @@ use planish_op::{DequantizeLinear, Op, PadMode};
 use planish_tensor::normalize_axis;
 
 use crate::pattern::{Finder, Found, Miss, blocked, output};
-use crate::quantization::{Quantization, dequantize_of, is_int8, moved_inputs};
+use crate::quantization::{Quantization, dequantize_of, is_byte, moved_inputs, moved_inputs_of};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -45,9 +45,12 @@ fn find_push(cx: &View<'_>, id: NodeId) -> Found<Patch> {
         inputs[place] = cx.input(maker, 0).map(Operand::Old);
     }
     let Some(common) = common else { return Err(Miss::No) };
+    if moved_inputs_of(node, common.dtype).is_none() {
+        return Err(Miss::No);
+    }
     let mut patch = Patch::new();
     if let Some(value) = padding(cx, node)? {
-        let integer = common.integer(value);
+        let integer = if common.dtype.is_float() { 0 } else { common.integer(value) };
         if common.number(integer) != value {
             return blocked("no integer stands for the padding");
         }
@@ -82,7 +85,7 @@ fn transposed_weights(cx: &View<'_>, node: &Node, result: ValueId) -> Option<Pat
     let Op::Transpose(transpose) = &node.op else { return None };
     let (_, maker) = cx.producer(cx.input(node, 0)?)?;
     let Op::DequantizeLinear(op) = &maker.op else { return None };
-    let integers = cx.input(maker, 0).filter(|id| cx.constant(*id).is_some() && is_int8(cx.dtype(*id)))?;
+    let integers = cx.input(maker, 0).filter(|id| cx.constant(*id).is_some() && is_byte(cx.dtype(*id)))?;
     if op.block_size != 0 || cx.constant_input(maker, 1)?.rank() != 1 {
         return None;
     }
@@ -110,7 +113,7 @@ fn find_pull(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let Some((mover, inner)) = cx.input(node, 0).and_then(|id| cx.producer(id)) else {
         return Err(Miss::No);
     };
-    let Some(moved) = moved_inputs(inner) else { return Err(Miss::No) };
+    let Some(moved) = moved_inputs_of(inner, to.dtype) else { return Err(Miss::No) };
     let made = output(inner)?;
     if cx.sole_reader(made).is_none() {
         return blocked("what is moved is read as numbers too");
@@ -132,7 +135,16 @@ fn find_pull(cx: &View<'_>, id: NodeId) -> Found<Patch> {
         inputs[place] = Some(integers);
     }
     if let Some(value) = padding(cx, inner)? {
-        pad_with(&mut patch, &mut inputs, inner, to, to.integer(value));
+        if to.dtype.is_float() && value != 0.0 {
+            return blocked("it pads floats of 8 bits with another number than 0");
+        }
+        pad_with(
+            &mut patch,
+            &mut inputs,
+            inner,
+            to,
+            if value == 0.0 { to.zero_point } else { to.integer(value) },
+        );
     }
     let moved = patch.node_with(&inner.name, inner.op.clone(), inputs, 1);
     patch.has_shape_of(cx, moved[0], to.dtype, made);
@@ -221,6 +233,27 @@ mod tests {
             let (after, _) = run(Pass::rule(PULL_QUANTIZE), &text);
             let last = after.nodes().last().map(|(_, node)| node.op.name());
             assert_ne!(last, Some("QuantizeLinear"), "{movement}");
+        }
+    }
+
+    /// Floats of 8 bits are copied and padded with zeros, and neither pooled nor resized.
+    #[test]
+    fn floats_of_8_bits_are_only_copied() {
+        for (movement, shape) in MOVES {
+            let text = format!(
+                "input %x: f32[1,2,4,4] input %u: f32[1,4,4,4] {GIVEN} const %e: f8e4m3fn[] = 0 \
+                 %v: f32[1,2,4,4] = Sin(%x) %w: f32[1,4,4,4] = Sin(%u) %m: f32{shape} = {movement} \
+                 %y: f8e4m3fn{shape} = QuantizeLinear(%m, %s, %e) output %y"
+            );
+            let (after, _) = run(Pass::rule(PULL_QUANTIZE), &text);
+            let last = after.nodes().last().map(|(_, node)| node.op.name());
+            let stays = movement.starts_with("MaxPool")
+                || movement.starts_with("Resize")
+                || movement.contains("%pads, %one");
+            assert_eq!(last == Some("QuantizeLinear"), stays, "{movement}");
+            if !stays {
+                agrees(PULL_QUANTIZE, &text, PLAIN);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use planish_op::{DequantizeLinear, Op};
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output};
-use crate::quantization::{dequantize_of, multiplies_integers};
+use crate::quantization::{FactorType, dequantize_of, factor_type};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -15,8 +15,8 @@ pub(crate) const QUANTIZE_BIASES: Finder = Finder { name: "quantize_biases", fin
 
 fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let node = cx.node(id);
-    if !matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_)) || !multiplies_integers(cx, node)
-    {
+    let is_layer = matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_));
+    if !is_layer || factor_type(cx, node) != Some(FactorType::Integers) {
         return Err(Miss::No);
     }
     let Some((bias, tensor)) = cx.input(node, 2).and_then(|id| Some((id, cx.constant(id)?))) else {

@@ -16,7 +16,7 @@ use planish_op::{
 };
 use planish_tensor::{DType, Tensor};
 
-use crate::integer_weights;
+use crate::integer_weights::{self, Grid};
 use crate::names::matches;
 use crate::quantization::{Quantization, multiplies_integers};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
@@ -98,7 +98,7 @@ impl QuantizeDynamically {
         let &[Some(old)] = &node.outputs[..] else { return Err("nothing reads it".to_string()) };
         let has_rows = cx.rank(data).is_some_and(|rank| rank > 1);
         let mut patch = Patch::new();
-        let weights = integer_weights::quantized(cx, &mut patch, node, self.largest)?;
+        let weights = integer_weights::quantized(cx, &mut patch, node, Grid::Integers(self.largest))?;
         let new = match self.range {
             DynamicRange::Row if has_rows => by_rows(cx, &mut patch, node, (data, old), weights),
             _ => by_tensor(cx, &mut patch, node, data, weights),

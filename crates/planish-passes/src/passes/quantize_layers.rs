@@ -7,7 +7,7 @@
 //!
 //! Stays in f32, with a reason for each: what `--layer-precision` names, the first layers (fewer than 4 input channels)
 //! and the last ones unless it names them, layers whose input has no range, and everything that is no layer and has no
-//! integers beside it. A graph that has QuantizeLinear or DequantizeLinear already says itself what it wants, and is left
+//! integers beside it. Floats of 8 bits are such integers here. A graph that has QuantizeLinear or DequantizeLinear already says itself what it wants, and is left
 //! alone.
 
 mod bias;
@@ -20,7 +20,7 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_quantize::Channels;
 use planish_tensor::DType;
 
-use crate::integer_weights;
+use crate::integer_weights::{self, Grid};
 use crate::quantization::Quantization;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
@@ -47,7 +47,7 @@ pub struct Quantize {
     /// Whether biases make up for what rounding weights does to the mean of a layer's output.
     pub correct_biases: bool,
     /// What activations are stored in: `U8` for the CPU (from zero up, around 128, or with the zero point that an uneven
-    /// range asks for), `I8` for CUDA (around zero).
+    /// range asks for), `I8` for CUDA (around zero), `F8E4M3FN` for floats of 8 bits, which weights are then too.
     pub activations: DType,
     /// What kernels multiply in integers; other layers stay wide, where they are faster than floats that were rounded.
     pub kernels: IntegerKernels,
@@ -129,8 +129,11 @@ impl QuantizeLayers {
             inputs[place] = Some(numbers);
         }
         if choice.is_layer(id) {
-            let largest = integer_weights::largest(self.0.reduced_weights);
-            inputs[1] = Some(integer_weights::quantized(cx, &mut patch, node, largest)?);
+            let grid = match self.0.activations.is_float() {
+                true => Grid::F8,
+                false => Grid::Integers(integer_weights::largest(self.0.reduced_weights)),
+            };
+            inputs[1] = Some(integer_weights::quantized(cx, &mut patch, node, grid)?);
         }
         let bias = corrections.bias(cx, id);
         if !choice.is_layer(id) && made.is_empty() && bias.is_none() {

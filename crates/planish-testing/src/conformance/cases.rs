@@ -173,8 +173,9 @@ fn drawn(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
     Tensor::from_f64s(operand.dtype, &operand.dims, &values).expect("as many indices as places")
 }
 
-/// Floats beside 8-bit integers, such that sums are exact and no quotient comes near the middle of two integers by
-/// rounding: powers of two for scales, else small multiples of an eighth.
+/// Floats beside numbers of 8 bits, such that sums are exact and no quotient comes near the middle of two of these by
+/// rounding: powers of two for scales, else small multiples of an eighth; of a half where they have 8 bits themselves, since
+/// tensor cores add products of these with some 13 bits.
 fn exact(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
     let operand = &problem.inputs[idx];
     let is_scale = |node: &RegionNode| {
@@ -184,6 +185,7 @@ fn exact(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
     let is_scale = problem.region.nodes.iter().any(is_scale);
     random.made(operand.dtype, &operand.dims, |random| match is_scale {
         true => 2f64.powi(-(random.below(3) as i32) - 6),
+        false if operand.dtype == DType::F8E4M3FN => random.below(8) as f64 * 0.5 - 2.0,
         false => random.below(32) as f64 * 0.125 - 2.0,
     })
 }

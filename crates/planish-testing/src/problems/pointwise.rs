@@ -12,6 +12,12 @@ pub fn plain(name: &str) -> Op {
     Op::from_attributes(name, &[]).expect("an operator that needs no attributes")
 }
 
+/// QuantizeLinear as calibrated models have it, and the cast of 16-bit floats in front of it.
+pub fn cast_and_quantize() -> [Op; 2] {
+    let cast = op::Cast { round_mode: op::CastRounding::Up, saturate: true, to: DType::F32 };
+    [cast.into(), quantize()]
+}
+
 /// To and from 8 bits. Scales are powers of two, so that a quotient at the middle between two integers is there in any
 /// precision.
 fn in_bytes() -> Vec<Problem> {
@@ -19,7 +25,8 @@ fn in_bytes() -> Vec<Problem> {
     let image = [2usize, 40, 9, 11];
     let scale = || Tensor::scalar(0.0625f32);
     let mut all = Vec::new();
-    for zero in [Tensor::scalar(-3i8), Tensor::scalar(130u8)] {
+    let float = Tensor::zeros(DType::F8E4M3FN, &[]).expect("one number");
+    for zero in [Tensor::scalar(-3i8), Tensor::scalar(130u8), float] {
         let dtype = zero.dtype();
         let to = Sample::of(vec![(quantize(), vec![input(0), constant(0), constant(1)])]);
         all.push(to.constant(scale()).constant(zero.clone()).f32(&image).problem());

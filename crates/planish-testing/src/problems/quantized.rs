@@ -1,5 +1,5 @@
-//! Products of 8-bit integers, made of products of floats: both factors are dequantized in front, a residual too, and
-//! the result is quantized or stays a float.
+//! Products of 8 bits, integers or floats (E4M3), made of products of wide floats: both factors are dequantized in front, a
+//! residual too, and the result is quantized or stays a wide float.
 //!
 //! Scales are powers of two, and floats beside them multiples of an eighth, so that sums are exact in f32 and the middle
 //! between two integers is there in any precision.
@@ -13,7 +13,7 @@ use super::{conv, convtranspose, matmul};
 /// What a product is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
-    /// Bytes with a zero point, of the type of the activations.
+    /// Bytes with a zero point, of the type of the activations; floats have none but 0.
     Bytes(i64),
     F32,
     F16,
@@ -54,7 +54,11 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
         return None;
     }
     let mut made = problem.clone();
-    made.numeric = Numeric::I8;
+    let (numeric, weights) = match activations {
+        DType::F8E4M3FN => (Numeric::F8, DType::F8E4M3FN),
+        _ => (Numeric::I8, DType::I8),
+    };
+    made.numeric = numeric;
     for operand in made.inputs.iter_mut().chain(&mut made.outputs) {
         operand.dtype = DType::F32;
     }
@@ -65,13 +69,13 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
         made.region.constants.push(tensor);
         Some(Ref::Constant(made.region.constants.len() as u32 - 1))
     };
-    let whole = |value: i64| Tensor::from_i64s(activations, &[], &[value]).ok();
+    let whole = |value: i64| Tensor::from_f64s(activations, &[], &[value as f64]).ok();
     let scale = put(&mut made, Tensor::scalar(SCALE));
     let zero = put(&mut made, whole(zero)?);
     let scales = made.inputs.len() as u32;
     made.inputs.push(Operand::weight(DType::F32, &[n]));
     made.inputs[0].dtype = activations;
-    made.inputs[1].dtype = DType::I8;
+    made.inputs[1].dtype = weights;
     // A residual is an input of the output's own sizes that is added.
     let is_residual = |at: usize| at > 2 && made.inputs[at].dims == made.outputs[0].dims;
     let residual = (0..problem.inputs.len()).find(|at| exact && is_residual(*at));
@@ -126,13 +130,15 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
     Some(made)
 }
 
-/// All of them that can be, in turn to bytes and to floats.
+/// All of them that can be, in turn to bytes and to floats; first of integers, then of floats.
 fn of(problems: &[Problem]) -> Vec<Problem> {
-    let each = problems.iter().enumerate().filter_map(|(idx, problem)| {
-        let to = [To::Bytes(0), To::F32, To::Bytes(-5), To::F16][idx % 4];
-        quantized(problem, DType::I8, 0, to).or_else(|| quantized(problem, DType::I8, 0, To::F32))
-    });
-    each.collect()
+    let each = |dtype: DType, zero: i64| {
+        problems.iter().enumerate().filter_map(move |(idx, problem)| {
+            let to = [To::Bytes(0), To::F32, To::Bytes(zero), To::F16][idx % 4];
+            quantized(problem, dtype, 0, to).or_else(|| quantized(problem, dtype, 0, To::F32))
+        })
+    };
+    each(DType::I8, -5).chain(each(DType::F8E4M3FN, 0)).collect()
 }
 
 /// Convolutions of every kind.
@@ -140,7 +146,9 @@ pub fn convolutions() -> Vec<Problem> {
     let mut all = of(&[conv::samples(), conv::convolutions()].concat());
     // Each to bytes: results and residuals of 8 bits have ways of their own to memory.
     let residual = conv::with_residual();
-    all.extend(residual.iter().filter_map(|problem| quantized(problem, DType::I8, 0, To::Bytes(0))));
+    for dtype in [DType::I8, DType::F8E4M3FN] {
+        all.extend(residual.iter().filter_map(|problem| quantized(problem, dtype, 0, To::Bytes(0))));
+    }
     all
 }
 
@@ -160,10 +168,11 @@ pub fn products() -> Vec<Problem> {
     of(&[matmul::samples(), matmul::products(), matmul::strided_products()].concat())
 }
 
-/// Products of floats whose results become bytes.
+/// Products of wide floats whose results become bytes, integers or floats in turn.
 pub fn to_bytes() -> Vec<Problem> {
-    let end = |problem: &Problem| {
-        let bytes = quantized(problem, DType::I8, 0, To::Bytes(3))?;
+    let end = |(idx, problem): (usize, &Problem)| {
+        let (dtype, zero) = [(DType::I8, 3), (DType::F8E4M3FN, 0)][idx % 2];
+        let bytes = quantized(problem, dtype, 0, To::Bytes(zero))?;
         let mut made = problem.clone();
         let last = bytes.region.nodes.last()?.clone();
         let n_constants = made.region.constants.len() as u32;
@@ -172,12 +181,13 @@ pub fn to_bytes() -> Vec<Problem> {
         let inputs = vec![Some(from), Some(Ref::Constant(n_constants)), Some(Ref::Constant(n_constants + 1))];
         made.region.nodes.push(RegionNode { inputs, ..last });
         made.region.outputs = vec![Ref::Node { node: made.region.nodes.len() as u32 - 1, output: 0 }];
-        made.outputs[0].dtype = DType::I8;
+        made.outputs[0].dtype = dtype;
         Some(made)
     };
     [conv::samples(), conv::few_channels(), conv::overlapping(), matmul::samples()]
         .concat()
         .iter()
+        .enumerate()
         .filter_map(end)
         .collect()
 }

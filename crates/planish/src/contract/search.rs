@@ -120,7 +120,7 @@ impl Search<'_> {
             self.tell("uniform precisions", number, lower.len());
             let mut uniform = self.entry(precision, &[], timings)?;
             uniform.candidate.value = self.value(&mut uniform, &search, &wanted.search)?;
-            if matches!(precision, Precision::Int8 | Precision::Fp16 | Precision::Bf16) {
+            if precision.quantizes() || matches!(precision, Precision::Fp16 | Precision::Bf16) {
                 let order = self.order(&uniform, &in_fp32, &wanted)?;
                 for n_out in self.sizes(&uniform, &order, &search, &wanted)? {
                     let pins = &order.layers[..n_out];
@@ -140,9 +140,9 @@ impl Search<'_> {
     fn lower_precisions(&self) -> Result<Vec<Precision>, Error> {
         let backends = self.device.backends()?;
         let Some(preferred) = backends.last() else { return Ok(Vec::new()) };
-        let all = [Precision::Tf32, Precision::Fp16, Precision::Bf16, Precision::Int8];
+        let all = [Precision::Tf32, Precision::Fp16, Precision::Bf16, Precision::Int8, Precision::Fp8];
         let is_offered = |precision: &Precision| {
-            let has_ranges = *precision != Precision::Int8 || !self.options.ranges.is_empty();
+            let has_ranges = !precision.quantizes() || !self.options.ranges.is_empty();
             let arithmetic = precision.arithmetic();
             let is_computed = preferred.arithmetics().contains(&arithmetic);
             has_ranges && (is_computed || preferred.rounded_arithmetics().contains(&arithmetic))

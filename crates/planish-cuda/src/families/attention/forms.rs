@@ -10,6 +10,7 @@ use planish_tensor::DType;
 
 use super::Form;
 use super::wanted::{Wanted, wanted};
+use crate::families::to_bytes::{self, Apart, ToBytes};
 use crate::gpu::Gpu;
 
 /// The most features that registers of one warp hold sums of, and of eight warps.
@@ -112,6 +113,8 @@ kernel_args! {
         /// Parts that keys are split into, and keys of a part.
         n_parts: i32,
         part_keys: i32,
+        /// Of results of 8 bits: the scale, and one over it.
+        bytes: [f32; 2],
         /// Of the form that takes anything: steps of the past, the scores, parts of 512 features.
         past_keys: HeadStrides,
         past_values: HeadStrides,
@@ -184,6 +187,7 @@ fn code(
     wanted: &Wanted,
     form: Form,
     numbers: &AttentionArgs,
+    bytes: Option<ToBytes<'_>>,
 ) -> Result<KernelCode, KernelError> {
     let (size, value_size) = (wanted.q.1.sizes[3], wanted.v.1.sizes[3]);
     let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
@@ -212,6 +216,7 @@ fn code(
         .define("MASK_BOOL", u8::from(is_bool))
         .define("HAS_CAP", u8::from(wanted.softcap > 0.0))
         .define("CAUSAL", u8::from(wanted.causal));
+    let code = to_bytes::define(code, bytes);
     Ok(match form {
         Form::Narrow { warps } => code
             .define("TENSOR", 1)
@@ -259,9 +264,20 @@ fn operands(wanted: &Wanted) -> Vec<Arg> {
 }
 
 pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
+    let Apart { problem, bytes, stores } = Apart::of(problem)?;
+    let problem = &*problem;
     let Some(wanted) = wanted(problem) else {
         return refuse("not an attention that kernels here compute");
     };
+    let rounds = match form {
+        Form::Narrow { .. } | Form::Grouped { parts: 1, .. } | Form::Grouped { together: true, .. } => {
+            !stores
+        }
+        _ => false,
+    };
+    if bytes.is_some() && !rounds {
+        return refuse("numbers of 8 bits from another form, or beside floats");
+    }
     if let Form::Any = form {
         return any(problem, &wanted);
     }
@@ -289,8 +305,9 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
         }
         _ => (1, wanted.n_keys()),
     };
-    let numbers = AttentionArgs::of(&wanted, parts, keys_of_part)?;
-    let source = code(problem, &wanted, form, &numbers)?;
+    let scales = to_bytes::scales(bytes);
+    let numbers = AttentionArgs { bytes: scales, ..AttentionArgs::of(&wanted, parts, keys_of_part)? };
+    let source = code(problem, &wanted, form, &numbers, bytes)?;
     let mut args = operands(&wanted);
     let together = matches!(form, Form::Grouped { together: true, .. });
     if let Form::Wide { .. } | Form::Grouped { .. } = form {
@@ -354,7 +371,7 @@ fn any(problem: &Problem, wanted: &Wanted) -> Result<Plan, KernelError> {
             n_chunks: int(chunks)?,
             ..AttentionArgs::of(wanted, 1, wanted.n_keys())?
         };
-        let source = code(problem, wanted, Form::Any, &numbers)?;
+        let source = code(problem, wanted, Form::Any, &numbers, None)?;
         let mut args = operands(wanted);
         let optional = |slot: Option<Slot>| slot.map_or(Arg::Nothing, |slot| Arg::Address(slot, 0));
         args.push(optional(wanted.past.map(|past| Slot::Input(past.0.0))));

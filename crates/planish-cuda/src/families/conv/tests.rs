@@ -1,7 +1,7 @@
 //! Convolutions as problems: what is offered, packing there and back, and the text of kernels.
 
 use ::planish_op as op;
-use planish_kernel::{Budget, Layout, Ref, RegionNode, WeightUse};
+use planish_kernel::{Arithmetic, Budget, Layout, Ref, RegionNode, WeightUse};
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::conv::{conv as sample, samples};
 use planish_testing::problems::quantized;
@@ -89,12 +89,16 @@ fn other_regions_are_left_alone() {
 }
 
 #[test]
-fn products_of_bytes_are_offered_everywhere() {
+fn products_of_bytes_are_offered_where_tensor_cores_have_them() {
     for gpu in Gpu::every_architecture() {
         for problem in quantized::convolutions() {
             let found = ConvFamily.candidates(&gpu, &problem, &Budget::USUAL);
-            assert!(!found.is_empty(), "{} on {}", problem.key(), gpu.name);
-            assert!(found.iter().all(|candidate| candidate.tactic.name.contains("_i8_")));
+            let (name, is_there) = match problem.numeric.element {
+                Arithmetic::F8 => ("_f8_", gpu.sm >= 89),
+                _ => ("_i8_", true),
+            };
+            assert_eq!(!found.is_empty(), is_there, "{} on {}", problem.key(), gpu.name);
+            assert!(found.iter().all(|candidate| candidate.tactic.name.contains(name)));
         }
     }
 }
@@ -108,25 +112,30 @@ fn bytes_that_tensor_cores_do_not_multiply_are_refused() {
         ConvFamily.candidates(&gpu, &problem, &Budget::USUAL).len()
     };
     assert!(offered(DType::I8, 0) > 0);
-    assert_eq!((offered(DType::I8, 3), offered(DType::U8, 0)), (0, 0));
+    assert!(offered(DType::F8E4M3FN, 0) > 0);
+    assert_eq!((offered(DType::I8, 3), offered(DType::U8, 0), offered(DType::F8E4M3FN, 3)), (0, 0, 0));
 }
 
 #[test]
 fn scales_and_rounding_become_part_of_the_text() {
     let gpu = Gpu::known("h200").unwrap();
     let floats = sample(DType::F16, &[1, 16, 8, 8], 16, &[3, 3], |_| {});
-    let text = |to: quantized::To| {
-        let problem = quantized::quantized(&floats, DType::I8, 0, to).unwrap();
+    let text = |dtype: DType, to: quantized::To| {
+        let problem = quantized::quantized(&floats, dtype, 0, to).unwrap();
         let candidate = ConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
         let arranged = problem.for_candidate(&candidate);
         ConvFamily.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text()
     };
-    let bytes = text(quantized::To::Bytes(-5));
+    let bytes = text(DType::I8, quantized::To::Bytes(-5));
     for line in ["EPILOGUE_SCALE 2", "OUT_T i8", "OUT_BYTES 1", "OUT_ZERO -5", "ACC i32", "MATH i8"] {
         assert!(bytes.contains(&format!("#define {line}\n")), "{line}");
     }
-    let floats = text(quantized::To::F16);
+    let floats = text(DType::I8, quantized::To::F16);
     for line in ["OUT_T f16", "OUT_BYTES 0"] {
         assert!(floats.contains(&format!("#define {line}\n")), "{line}");
+    }
+    let small = text(DType::F8E4M3FN, quantized::To::Bytes(0));
+    for line in ["EPILOGUE_SCALE 2", "OUT_T e4m3", "OUT_BYTES 1", "OUT_F8 1", "ACC float", "MATH e4m3"] {
+        assert!(small.contains(&format!("#define {line}\n")), "{line}");
     }
 }

@@ -86,11 +86,11 @@ impl Product {
         let dtype = problem.inputs[a].dtype;
         let known = match dtype {
             DType::F32 | DType::F16 | DType::BF16 => !epilogue.sums_integers(),
-            DType::I8 => epilogue.sums_integers(),
+            DType::I8 | DType::F8E4M3FN => epilogue.sums_integers(),
             _ => false,
         };
         if problem.inputs[b].dtype != dtype || !known {
-            return Err(refuse("factors of different types, or of others than f32, f16, bf16 and i8"));
+            return Err(refuse("factors of different types, or of others than f32, f16, bf16, i8 and f8"));
         }
         Ok(Product { a, b, trans_a, trans_b, epilogue })
     }

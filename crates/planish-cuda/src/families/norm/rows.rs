@@ -9,6 +9,7 @@ use planish_kernel::norm::NormRows;
 use planish_kernel::{KernelError, Operand};
 
 use super::Around;
+use crate::families::to_bytes::{self, Apart};
 
 /// The most elements of a row that a thread holds.
 const MAX_HELD: usize = 32;
@@ -26,11 +27,18 @@ kernel_args! {
         x_strides: Vec<i32>,
         added_strides: Vec<i32>,
         y_strides: Vec<i32>,
+        q_strides: Vec<i32>,
+        /// Of numbers of 8 bits, and one over it.
+        scales: [f32; 2],
         epilogue: EpilogueArgs,
     }
 }
 
-pub(super) fn plan(around: &Around<'_>, wanted: NormRows<'_>) -> Result<Plan, KernelError> {
+pub(super) fn plan(
+    around: &Around<'_>,
+    wanted: NormRows<'_>,
+    apart: &Apart<'_>,
+) -> Result<Plan, KernelError> {
     let Around { gpu, problem, main } = *around;
     let NormRows { x, added, scale, bias, axis, len, is_rms, epsilon } = wanted;
     let output = around.output();
@@ -38,7 +46,12 @@ pub(super) fn plan(around: &Around<'_>, wanted: NormRows<'_>) -> Result<Plan, Ke
     if axis > MAX_ROW_AXES {
         return refuse("rows along too many axes");
     }
-    let streams = [Some(x), added, Some((0, output))];
+    let bytes = apart.bytes;
+    let stored = bytes.map(|bytes| bytes.output);
+    if stored.is_some_and(|(_, operand)| operand.dims != *dims || operand.run(axis..) != Some(1)) {
+        return refuse("rows with gaps");
+    }
+    let streams = [Some(x), added, Some((0, output)), stored];
     let mut lanes = 8;
     let aligned = |lanes: usize| {
         len >= lanes
@@ -76,6 +89,8 @@ pub(super) fn plan(around: &Around<'_>, wanted: NormRows<'_>) -> Result<Plan, Ke
         x_strides: strides(Some(x))?,
         added_strides: strides(added)?,
         y_strides: strides(Some((0, output)))?,
+        q_strides: strides(stored)?,
+        scales: to_bytes::scales(bytes),
         epilogue: epilogue.args.clone(),
     };
     let optional = |operand: Option<(usize, &Operand)>| -> Result<&'static str, KernelError> {
@@ -92,6 +107,7 @@ pub(super) fn plan(around: &Around<'_>, wanted: NormRows<'_>) -> Result<Plan, Ke
         .define("S_T", storage(scale.1)?)
         .define("B_T", optional(bias)?)
         .define("Y_T", storage(output)?)
+        .define("HAS_FLOATS", u8::from(apart.stores))
         .define("HAS_SUM", u8::from(added.is_some()))
         .define("HAS_BIAS", u8::from(bias.is_some()))
         .define("IS_RMS", u8::from(is_rms))
@@ -100,12 +116,14 @@ pub(super) fn plan(around: &Around<'_>, wanted: NormRows<'_>) -> Result<Plan, Ke
         .define("HELD", held)
         .define("V", lanes)
         .define("N_OUT", axis);
+    let source = to_bytes::define(source, bytes);
     let mut args = vec![
         address(Some(x)),
         address(added),
         address(Some(scale)),
         address(bias),
         Arg::Address(Slot::Output(0), 0),
+        stored.map_or(Arg::Nothing, |(idx, _)| Arg::Address(Slot::Output(idx), 0)),
         Arg::of(&numbers),
     ];
     args.extend(epilogue.addresses);

@@ -2,7 +2,7 @@
 
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
-use planish_testing::{Sample, Tolerance, input, problems};
+use planish_testing::{Sample, Tolerance, constant, input, node, problems};
 
 use super::NormFamily;
 use crate::trial;
@@ -24,6 +24,28 @@ fn rows_of_any_length() {
         let at = if axis < 0 { dims.len() - 1 } else { axis as usize };
         let sample = Sample::of(vec![(Op::from(rms), vec![input(0), input(1)])]);
         trial::check(&NormFamily, &sample.f32(dims).f32(&dims[at..]).problem(), 5, NORMALIZED);
+    }
+}
+
+/// Results that lie at a boundary of floats of 8 bits may fall to either side: a step, an eighth of the number.
+const ROUNDED: Tolerance = Tolerance { relative: 0.126, absolute: 0.04 };
+
+#[test]
+fn results_are_rounded_to_8_bits_beside_floats_or_in_their_place() {
+    let layer = || Op::from(op::LayerNormalization { stash_type: 1, epsilon: 1e-5, axis: -1 });
+    let [cast, quantize] = problems::pointwise::cast_and_quantize();
+    let zero = || Tensor::zeros(DType::F8E4M3FN, &[]).unwrap();
+    for (dims, outputs) in [(&[2usize, 5, 384][..], &[0u32, 2][..]), (&[3, 77], &[0, 2]), (&[4, 96], &[2])] {
+        let last = dims[dims.len() - 1];
+        let sample = Sample::of(vec![
+            (layer(), vec![input(0), input(1), input(2)]),
+            (cast.clone(), vec![node(0)]),
+            (quantize.clone(), vec![node(1), constant(0), constant(1)]),
+        ]);
+        let sample = sample.outputs_of(outputs).constant(Tensor::scalar(0.03f32)).constant(zero());
+        let half = DType::F16;
+        let problem = sample.typed(half, dims).typed(half, &[last]).typed(half, &[last]).problem();
+        trial::check(&NormFamily, &problem, 5, ROUNDED);
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) enum Math {
     F32,
     /// Signed bytes.
     I8,
+    /// Floats of 8 bits, E4M3.
+    F8,
 }
 
 /// Sums of so many products of f32 are taken in parts: in one row their rounding is seen at the end of a network.
@@ -38,6 +40,7 @@ impl Math {
         }
         match (stored, element) {
             (DType::I8, Arithmetic::I8) => vec![Math::I8],
+            (DType::F8E4M3FN, Arithmetic::F8) if gpu.has_f8() => vec![Math::F8],
             (DType::F16, Arithmetic::F16) => vec![Math::F16],
             (DType::BF16, Arithmetic::Bf16) if gpu.sm >= 80 => vec![Math::BF16],
             (DType::F32, Arithmetic::Tf32) if gpu.sm >= 80 && !has_few_rows(problem) => vec![Math::TF32],
@@ -53,11 +56,13 @@ impl Math {
             Math::TF32 => "tf32",
             Math::F32 => "f32",
             Math::I8 => "i8",
+            Math::F8 => "f8",
         }
     }
 
     fn named(name: &str) -> Option<Math> {
-        [Math::F16, Math::BF16, Math::TF32, Math::F32, Math::I8].into_iter().find(|math| math.name() == name)
+        let all = [Math::F16, Math::BF16, Math::TF32, Math::F32, Math::I8, Math::F8];
+        all.into_iter().find(|math| math.name() == name)
     }
 
     pub(crate) fn name_in_c(self) -> &'static str {
@@ -67,6 +72,7 @@ impl Math {
             Math::TF32 => "tf32",
             Math::F32 => "float",
             Math::I8 => "i8",
+            Math::F8 => "e4m3",
         }
     }
 
@@ -77,13 +83,14 @@ impl Math {
             Math::BF16 => "bf16",
             Math::TF32 | Math::F32 => "float",
             Math::I8 => "i8",
+            Math::F8 => "e4m3",
         }
     }
 
     /// What sums are kept in.
     pub(crate) fn accumulator_in_c(self) -> &'static str {
         match self {
-            Math::F16 | Math::BF16 | Math::TF32 | Math::F32 => "float",
+            Math::F16 | Math::BF16 | Math::TF32 | Math::F32 | Math::F8 => "float",
             Math::I8 => "i32",
         }
     }
@@ -95,6 +102,7 @@ impl Math {
             Math::TF32 => Arithmetic::Tf32,
             Math::F32 => Arithmetic::F32,
             Math::I8 => Arithmetic::I8,
+            Math::F8 => Arithmetic::F8,
         }
     }
 
@@ -104,6 +112,7 @@ impl Math {
             Math::BF16 => DType::BF16,
             Math::TF32 | Math::F32 => DType::F32,
             Math::I8 => DType::I8,
+            Math::F8 => DType::F8E4M3FN,
         }
     }
 
@@ -112,7 +121,7 @@ impl Math {
         match self {
             Math::F16 | Math::BF16 => 8,
             Math::TF32 | Math::F32 => 4,
-            Math::I8 => 16,
+            Math::I8 | Math::F8 => 16,
         }
     }
 }

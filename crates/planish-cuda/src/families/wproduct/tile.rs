@@ -20,7 +20,7 @@ pub(in crate::families) struct Tile {
 
 /// Rows, columns, stages (of 64 deep), blocks of one multiprocessor. Narrow tiles spread small products over the
 /// chip, wide ones read less; many stages hide the way through memory where few blocks run.
-const SHAPES: [(u32, u32, u32, u32); 17] = [
+const SHAPES: [(u32, u32, u32, u32); 19] = [
     (64, 32, 8, 1),
     (64, 64, 6, 1),
     (64, 64, 12, 1),
@@ -35,6 +35,9 @@ const SHAPES: [(u32, u32, u32, u32); 17] = [
     (128, 128, 2, 2),
     (128, 128, 3, 2),
     (128, 128, 6, 1),
+    // 768 columns and multiples fill 132 multiprocessors with these: 4,096 rows are 128 tiles, or 256 in pairs.
+    (128, 96, 3, 2),
+    (128, 192, 5, 1),
     (128, 256, 4, 1),
     (64, 256, 5, 1),
     (128, 16, 6, 2),
@@ -115,9 +118,10 @@ pub(super) fn products(bn: u32, math: Math) -> String {
     let registers = list(&|i| format!("%{i}"));
     let register = if math == Math::I8 { "r" } else { "f" };
     let operands = list(&|i| format!("\"+{register}\"(s.d[{i}])"));
-    // Depth and types, and what floats are besides: factors of both matrices, and that neither is transposed.
+    // Depth and types, and what floats are besides: factors of both matrices, and of 16 bits that neither is transposed.
     let (kind, ends) = match (math, math.name_in_c()) {
         (Math::I8, _) => ("k32.s32.s8.s8".to_string(), "1"),
+        (Math::F8, ty) => (format!("k32.f32.{ty}.{ty}"), "1, 1, 1"),
         (_, ty) => (format!("k16.f32.{ty}.{ty}"), "1, 1, 1, 0, 0"),
     };
     format!(

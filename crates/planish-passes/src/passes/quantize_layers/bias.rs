@@ -20,7 +20,8 @@ pub(super) struct Corrections(HashMap<NodeId, Vec<f64>>);
 impl Corrections {
     pub(super) fn new(cx: &View<'_>, options: &Quantize, choice: &Choice) -> Corrections {
         let mut all = HashMap::new();
-        if !options.correct_biases {
+        // What floats of 8 bits are off has no mean to speak of: their steps grow with the numbers.
+        if !options.correct_biases || options.activations.is_float() {
             return Corrections(all);
         }
         let largest = integer_weights::largest(options.reduced_weights);

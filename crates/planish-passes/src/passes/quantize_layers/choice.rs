@@ -8,8 +8,9 @@ use planish_op::{AutoPad, ConvTranspose, Op};
 use planish_tensor::{DType, Tensor};
 
 use super::{ActivationRange, Quantize, Transposed};
+use crate::integer_weights::MAX_F8;
 use crate::names::matches;
-use crate::quantization::{Quantization, is_product, moved_inputs, multiplies_integers};
+use crate::quantization::{Quantization, is_product, moved_inputs_of, multiplies_integers};
 use crate::view::View;
 
 /// Convolutions of fewer input channels read an image: their share of the work is small, and their input is precise.
@@ -22,6 +23,8 @@ const MAX_COARSER: f32 = 2.0;
 
 /// What is quantized.
 pub(super) struct Choice {
+    /// The type of the integers.
+    activations: DType,
     layers: BTreeSet<NodeId>,
     /// Sums, pools and the like that are to read floats.
     in_floats: BTreeSet<NodeId>,
@@ -37,6 +40,7 @@ impl Choice {
             |node: &Node| options.fp32_layers.iter().any(|pattern| matches(pattern, cx.label(node)));
         let named = cx.graph().nodes().filter(|(_, node)| !is_product(&node.op) && is_named(node));
         let mut choice = Choice {
+            activations: options.activations,
             layers: BTreeSet::new(),
             in_floats: named.map(|(id, _)| id).collect(),
             integers: BTreeMap::new(),
@@ -82,7 +86,7 @@ impl Choice {
         let places = match self.is_layer(id) {
             true => 0..1,
             false if self.in_floats.contains(&id) => 0..0,
-            false => data_inputs(node).unwrap_or(0..0),
+            false => data_inputs(node, self.activations).unwrap_or(0..0),
         };
         let is_integer =
             |place: &usize| cx.input(node, *place).is_some_and(|value| self.integers.contains_key(&value));
@@ -192,13 +196,15 @@ fn quantization(range: &ActivationRange, dtype: DType) -> Option<Quantization> {
         DType::U8 if low == 0.0 => (whole, 0),
         DType::U8 if whole < MIN_GAIN * symmetric => (whole, (-low / whole).round_ties_even() as i64),
         DType::U8 => (symmetric, 128),
+        // Numbers near zero keep their bits whatever the largest one is: nothing is clipped.
+        DType::F8E4M3FN => ((f64::from(range.max.max(-range.min)) / MAX_F8) as f32, 0),
         _ => (symmetric, 0),
     };
     (is_known && scale.is_normal() && scale > 0.0).then_some(Quantization { dtype, scale, zero_point })
 }
 
 /// The inputs by which an operator that is no layer can read integers: what lies between layers.
-fn data_inputs(node: &Node) -> Option<Range<usize>> {
+fn data_inputs(node: &Node, integers: DType) -> Option<Range<usize>> {
     if node.outputs.len() != 1 {
         return None;
     }
@@ -207,7 +213,7 @@ fn data_inputs(node: &Node) -> Option<Range<usize>> {
         Op::AveragePool(_) | Op::GlobalAveragePool(_) | Op::Resize(_) => Some(0..1),
         Op::Cast(_) => None,
         op if op.is_unary() => Some(0..1),
-        _ => moved_inputs(node),
+        _ => moved_inputs_of(node, integers),
     }
 }
 
@@ -237,8 +243,8 @@ impl<'a, 'g> Spread<'a, 'g> {
             Spread { cx, options, layers, in_floats, is_inside, leader, wanted: BTreeSet::new() };
         for (id, node) in cx.graph().nodes() {
             let from_inside = |place| cx.input(node, place).is_some_and(|id| spread.is_inside[id.index()]);
-            let inside =
-                layers.contains(&id) || data_inputs(node).is_some_and(|mut data| data.any(from_inside));
+            let inside = layers.contains(&id)
+                || data_inputs(node, options.activations).is_some_and(|mut data| data.any(from_inside));
             if let (true, Some(&Some(output))) = (inside, node.outputs.first()) {
                 spread.is_inside[output.index()] = cx.dtype(output) == Some(DType::F32);
             }
@@ -257,8 +263,9 @@ impl<'a, 'g> Spread<'a, 'g> {
     fn behind(&mut self, value: ValueId, open: &mut Vec<ValueId>) {
         let Some((id, node)) = self.cx.producer(value) else { return };
         let is_between = !self.layers.contains(&id) && !self.in_floats.contains(&id);
-        let Some(data) = data_inputs(node).filter(|_| is_between) else { return };
-        let moved = moved_inputs(node);
+        let integers = self.options.activations;
+        let Some(data) = data_inputs(node, integers).filter(|_| is_between) else { return };
+        let moved = moved_inputs_of(node, integers);
         let fused = self.fused_operand(id);
         for place in data {
             let Some(operand) = self.cx.input(node, place) else { continue };

@@ -114,6 +114,57 @@ fn a_layer_gets_integers_and_weights_a_scale_for_each_channel() {
 }
 
 #[test]
+fn floats_of_8_bits_reach_the_largest_magnitude() {
+    let floats = Quantize { activations: DType::F8E4M3FN, ..options(&[("x", -8.96, 0.5)]) };
+    check_pass(
+        Pass::sweep(QuantizeLayers(floats)),
+        "input %x: f32[2,3] const %w: f32[3,2] = [4.48, 0, -0.3, 0, 0.015, 0] %y: f32[2,2] = Gemm(%x, %w) \"tail\" output %y",
+        expect![[r#"
+            input %x: f32[2,3]
+            const %x.quantize.scale: f32[] = 0.02
+            const %x.quantize.zero_point: f8e4m3fn[] = 0
+            const %x.dequantize.scale: f32[] = 0.02
+            const %x.dequantize.zero_point: f8e4m3fn[] = 0
+            const %w: f8e4m3fn[3,2] = [448, 0, -30, 0, 1.5, 0]
+            const %w.scale: f32[2] = [0.01, 0.01]
+            const %w.zero_point: f8e4m3fn[2] = [0, 0]
+            %x.quantize: f8e4m3fn[2,3] = QuantizeLinear(%x, %x.quantize.scale, %x.quantize.zero_point) "x.quantize"
+            %x.dequantize: f32[2,3] = DequantizeLinear(%x.quantize, %x.dequantize.scale, %x.dequantize.zero_point) "x.dequantize"
+            %w.dequantize: f32[3,2] = DequantizeLinear(%w, %w.scale, %w.zero_point) "w.dequantize"
+            %y: f32[2,2] = Gemm(%x.dequantize, %w.dequantize) "tail"
+            output %y
+        "#]],
+    );
+}
+
+#[test]
+fn floats_of_8_bits_are_not_pooled() {
+    let floats = Quantize {
+        activations: DType::F8E4M3FN,
+        ..options(&[("x", -1.0, 1.0), ("a", 0.0, 4.48), ("p", 0.0, 4.48), ("b", 0.0, 1.0)])
+    };
+    let text = format!(
+        "input %x: f32[1,4,8,8] {WEIGHTS}{OTHERS}{}%p: f32[1,4,8,8] = MaxPool(%a) {{kernel_shape=[3,3], pads=[1,1,1,1]}} \
+         \"p\" {}output %b",
+        conv("a", "x", "a"),
+        conv("b", "p", "tail b").replace("%w", "%u"),
+    );
+    check_nodes(
+        floats,
+        &text,
+        expect![[r#"
+            x.quantize = QuantizeLinear(x) by 0.0022 from 0
+            x.dequantize = DequantizeLinear(x.quantize)
+            a = Conv(x.dequantize, w.dequantize)
+            p = MaxPool(a)
+            p.quantize = QuantizeLinear(p) by 0.0100 from 0
+            p.dequantize = DequantizeLinear(p.quantize)
+            b = Conv(p.dequantize, u.dequantize)
+        "#]],
+    );
+}
+
+#[test]
 fn uneven_ranges_get_the_zero_point_that_they_ask_for() {
     let text = format!("input %x: f32[1,4,8,8] {WEIGHTS} {} output %y", conv("y", "x", "tail"));
     let first_node =

@@ -1,4 +1,4 @@
-//! The 8-bit integers around a product: what its sums are multiplied by, and how its residual and its result are stored.
+//! The numbers of 8 bits around a product, integers or floats: what its sums are multiplied by, and how its residual and its result are stored.
 
 use planish_kernel::pointwise::Epilogue;
 use planish_kernel::quantized::{Dequantized, DequantizedInput, Quantization, Scales};
@@ -63,9 +63,11 @@ impl Bytes {
                     Op::ConvTranspose(_) => 1,
                     _ => 0,
                 };
-                let is_plain = |input: &DequantizedInput| input.dtype == DType::I8 && input.zero == 0;
-                if !is_plain(a) || !is_plain(b) {
-                    return refuse("factors that are not signed, or not around zero");
+                let is_plain = |input: &DequantizedInput| {
+                    matches!(input.dtype, DType::I8 | DType::F8E4M3FN) && input.zero == 0
+                };
+                if !is_plain(a) || !is_plain(b) || a.dtype != b.dtype {
+                    return refuse("factors that are not signed, not around zero, or of different types");
                 }
                 Some(match (a.scales, b.scales) {
                     (Scales::One(a), Scales::One(b)) => Factors { factor: a * b, columns: None },
@@ -122,10 +124,11 @@ impl Bytes {
         }
     }
 
-    /// The least and the largest integer of the output.
+    /// The least and the largest number of the output.
     fn range(&self) -> (i32, i32) {
         match self.output.map(|output| output.dtype) {
             Some(DType::U8) => (0, 255),
+            Some(DType::F8E4M3FN) => (-448, 448),
             _ => (-128, 127),
         }
     }
@@ -143,6 +146,7 @@ impl Bytes {
             .define("RES_BYTES", u32::from(self.residual.is_some()))
             .define("RES_ZERO", self.residual.map_or(0, |residual| residual.zero))
             .define("OUT_BYTES", u32::from(self.output.is_some()))
+            .define("OUT_F8", u32::from(self.output.is_some_and(|output| output.dtype.is_float())))
             .define("OUT_LEAST", least)
             .define("OUT_MOST", most)
             .define("OUT_ZERO", self.output.map_or(0, |output| output.zero))
