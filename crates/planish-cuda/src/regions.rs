@@ -23,13 +23,38 @@ const FUSION: Fusion = Fusion {
 /// Every proposal, longer ones before their parts.
 pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     let n_nodes = whole.region.nodes.len() as u32;
-    let mut all: Vec<Proposal> = (0..n_nodes).flat_map(|node| FUSION.quantized(whole, node)).collect();
+    let mut all: Vec<Proposal> = (0..n_nodes).flat_map(|node| quantized(whole, node)).collect();
     all.extend((0..n_nodes).flat_map(|node| FUSION.weight_only(whole, node)));
     all.extend(casts(whole));
     all.extend((0..n_nodes).filter_map(|node| to_integers(whole, node)));
     all.extend((0..n_nodes).flat_map(|node| rounded_to_integers(whole, node)));
     all.extend(FUSION.propose(whole));
     all
+}
+
+/// A product of dequantized factors with what follows it, and the same with the casts of 16-bit floats that are added to it.
+fn quantized(whole: &Whole, main: u32) -> Vec<Proposal> {
+    let nodes = &whole.region.nodes;
+    let proposals = FUSION.quantized(whole, main);
+    let widening = |reader: u32| {
+        let inputs = nodes[reader as usize].inputs.iter().flatten();
+        inputs.filter_map(move |reference| match *reference {
+            Ref::Node { node, .. } => {
+                let is_wide = matches!(&nodes[node as usize].op, Op::Cast(cast) if cast.to == DType::F32);
+                (is_wide && whole.only_user(node) == Some(reader)).then_some(node)
+            }
+            _ => None,
+        })
+    };
+    let with_casts = |Proposal { nodes }: &Proposal| {
+        let casts = nodes.iter().filter(|node| **node != main).flat_map(|node| widening(*node));
+        let casts: Vec<u32> = casts.filter(|cast| !nodes.contains(cast)).collect();
+        let mut all = [&nodes[..], &casts].concat();
+        all.sort_unstable();
+        (!casts.is_empty()).then_some(Proposal { nodes: all })
+    };
+    let each = proposals.into_iter().flat_map(|proposal| [with_casts(&proposal), Some(proposal)]);
+    each.flatten().collect()
 }
 
 /// A product of floats with what follows it up to where it becomes integers; shorter forms are chains as others have them.

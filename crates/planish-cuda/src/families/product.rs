@@ -4,6 +4,7 @@
 //! Both run the block of `kernels/product.cuh`, each with its own loaders. A [`Way`] is all that tells one
 //! tactic from another; its name in a tactic's name can be read back.
 
+mod apart;
 pub(crate) mod epilogue;
 mod price;
 mod tile;
@@ -11,6 +12,7 @@ mod tile;
 #[cfg(test)]
 mod tests;
 
+pub(super) use apart::Apart;
 pub(crate) use price::Work as Amount;
 pub(crate) use tile::{Math, Split, Way, has_few_rows};
 

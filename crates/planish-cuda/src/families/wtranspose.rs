@@ -5,12 +5,11 @@
 #[cfg(test)]
 mod tests;
 
-use planish_kernel::quantized::Dequantized;
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
 
 use super::convtranspose::{Wanted, lies_beside, wanted};
 use super::product::epilogue::{Rows, TileEpilogue};
-use super::product::{Math, Offer, half_name};
+use super::product::{Apart, Math, Offer, half_name};
 use super::wproduct::{self, Amount, MAX_TAPS, Setting, Tile, Window};
 use crate::family::{Family, Ready, Work};
 use crate::formats::{Format, Packing};
@@ -39,9 +38,9 @@ struct Posed {
 impl Posed {
     fn of(problem: &Problem, math: Math) -> Result<Posed, KernelError> {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("wtranspose: {what}")));
-        let apart = Dequantized::of(problem)?;
+        let apart = Apart::of(problem)?;
         let Wanted { x, axes, groups, inputs, outputs, .. } =
-            wanted(apart.as_ref().map_or(problem, |apart| &apart.problem))?;
+            wanted(apart.as_ref().map_or(problem, Apart::problem))?;
         let taps: usize = axes.iter().map(|axis| axis.kernel).product();
         if groups != 1 || !axes.iter().all(lies_beside) || taps > MAX_TAPS || problem.outputs[0].is_empty() {
             return refuse("windows that overlap, many taps, or groups");

@@ -1,10 +1,12 @@
-//! Gives every reader of dequantized integers a DequantizeLinear of its own.
+//! Gives every reader of dequantized integers a DequantizeLinear of its own, and every element-wise reader of widened 16-bit
+//! floats a Cast.
 //!
 //! A kernel that reads integers covers the DequantizeLinear before it; one that others read too would have to be
-//! computed, and its numbers written. Nothing that joins equal nodes may run after this.
+//! computed, and its numbers written. So it is with the cast of a residual, or of what becomes integers. Nothing that joins equal nodes may run after this.
 
 use planish_ir::{Node, ValueId};
 use planish_op::Op;
+use planish_tensor::DType;
 
 use crate::quantization::{is_byte, is_small_int};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
@@ -23,7 +25,7 @@ impl Sweep for CopyDequantize {
             let shared: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
             let is_shared = |value: &ValueId| {
                 let first = cx.readers(*value).first();
-                maker(cx, *value).is_some() && (first != Some(&id) || cx.is_output(*value))
+                maker(cx, node, *value).is_some() && (first != Some(&id) || cx.is_output(*value))
             };
             if !shared.iter().any(is_shared) {
                 continue;
@@ -37,11 +39,22 @@ impl Sweep for CopyDequantize {
     }
 }
 
-fn maker<'g>(cx: &View<'g>, value: ValueId) -> Option<&'g Node> {
+/// Who makes a value that `reader` should have made for itself.
+fn maker<'g>(cx: &View<'g>, reader: &Node, value: ValueId) -> Option<&'g Node> {
     let (_, maker) = cx.producer(value)?;
     let dtype = cx.input(maker, 0).and_then(|id| cx.dtype(id));
-    let of_integers = is_small_int(dtype) || is_byte(dtype);
-    (matches!(maker.op, Op::DequantizeLinear(_)) && of_integers).then_some(maker)
+    let is_own = match &maker.op {
+        Op::DequantizeLinear(_) => is_small_int(dtype) || is_byte(dtype),
+        Op::Cast(cast) => {
+            let is_half = matches!(dtype, Some(DType::F16 | DType::BF16));
+            cast.to == DType::F32
+                && is_half
+                && reader.op.is_elementwise()
+                && !matches!(reader.op, Op::Cast(_))
+        }
+        _ => false,
+    };
+    is_own.then_some(maker)
 }
 
 /// The node with a DequantizeLinear of its own for each value that others read.
@@ -52,7 +65,7 @@ fn with_own(cx: &View<'_>, node: &Node, is_shared: impl Fn(&ValueId) -> bool) ->
         if copies.iter().any(|(old, _)| *old == value) || !is_shared(&value) {
             continue;
         }
-        let Some(maker) = maker(cx, value) else { continue };
+        let Some(maker) = maker(cx, node, value) else { continue };
         let inputs = maker.inputs.iter().map(|id| id.map(Operand::Old)).collect();
         let name = format!("{} for {}", maker.name, node.name);
         let copy = patch.node_with(&name, maker.op.clone(), inputs, 1)[0];
@@ -104,6 +117,27 @@ mod tests {
                 %"d for e": f32[4] = DequantizeLinear(%q, %s) "d for e"
                 %e: f32[4] = Add(%b, %"d for e") "e"
                 output %a, %c, %e
+            "#]],
+        );
+    }
+
+    #[test]
+    fn element_wise_readers_of_widened_halves_have_their_own() {
+        check_pass(
+            Pass::sweep(CopyDequantize),
+            "input %h: f16[4] const %s: f32[] = 0.5 const %z: i8[] = 0 %a: f32[4] = Cast(%h) {to=f32} \"a\" \
+             %q: i8[4] = QuantizeLinear(%a, %s, %z) \"q\" %b: f32[4] = Add(%a, %s) \"b\" \
+             %c: f32[4] = Softmax(%a) \"c\" output %q, %b, %c",
+            expect![[r#"
+                input %h: f16[4]
+                const %s: f32[] = 0.5
+                const %z: i8[] = 0
+                %a: f32[4] = Cast(%h) {to=f32} "a"
+                %q: i8[4] = QuantizeLinear(%a, %s, %z) "q"
+                %"a for b": f32[4] = Cast(%h) {to=f32} "a for b"
+                %b: f32[4] = Add(%"a for b", %s) "b"
+                %c: f32[4] = Softmax(%a) "c"
+                output %q, %b, %c
             "#]],
         );
     }

@@ -30,6 +30,10 @@ pub(super) fn dequantize(axis: i64) -> Op {
     op::DequantizeLinear { output_dtype: None, block_size: 0, axis }.into()
 }
 
+fn cast(to: DType) -> Op {
+    op::Cast { round_mode: CastRounding::Up, saturate: true, to }.into()
+}
+
 /// Whether results are exact after such a node.
 fn is_exact(op: &Op) -> bool {
     matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_) | Op::Add(_) | Op::Relu(_))
@@ -83,9 +87,15 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
         (dequantize(1), vec![Some(Ref::Input(0)), scale, zero]),
         (dequantize(axis), vec![Some(Ref::Input(1)), Some(Ref::Input(scales))]),
     ];
+    // It is of the activations' type, or of 16 bits where the result is.
     if let Some(residual) = residual {
-        made.inputs[residual].dtype = activations;
-        front.push((dequantize(1), vec![Some(Ref::Input(residual as u32)), scale, zero]));
+        let own = Some(Ref::Input(residual as u32));
+        let (dtype, node) = match to {
+            To::F16 => (DType::F16, (cast(DType::F32), vec![own])),
+            _ => (activations, (dequantize(1), vec![own, scale, zero])),
+        };
+        made.inputs[residual].dtype = dtype;
+        front.push(node);
     }
     let n_front = front.len() as u32;
     let moved = |reference: &Option<Ref>| match *reference {
@@ -112,8 +122,7 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
         To::F32 => None,
         To::F16 => {
             made.outputs[0].dtype = DType::F16;
-            let cast = op::Cast { round_mode: CastRounding::Up, saturate: true, to: DType::F16 };
-            Some((Op::from(cast), vec![last]))
+            Some((cast(DType::F16), vec![last]))
         }
         To::Bytes(zero) => {
             made.outputs[0].dtype = activations;
@@ -144,10 +153,12 @@ fn of(problems: &[Problem]) -> Vec<Problem> {
 /// Convolutions of every kind.
 pub fn convolutions() -> Vec<Problem> {
     let mut all = of(&[conv::samples(), conv::convolutions()].concat());
-    // Each to bytes: results and residuals of 8 bits have ways of their own to memory.
+    // Each to bytes and to 16 bits: results and residuals of them have ways of their own to memory.
     let residual = conv::with_residual();
     for dtype in [DType::I8, DType::F8E4M3FN] {
-        all.extend(residual.iter().filter_map(|problem| quantized(problem, dtype, 0, To::Bytes(0))));
+        for to in [To::Bytes(0), To::F16] {
+            all.extend(residual.iter().filter_map(|problem| quantized(problem, dtype, 0, to)));
+        }
     }
     all
 }

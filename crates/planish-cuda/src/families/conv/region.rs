@@ -1,6 +1,5 @@
 //! Regions as convolutions: which operand is what, sizes, layouts, and how weights are packed.
 
-use planish_kernel::quantized::Dequantized;
 use planish_kernel::{KernelError, Layout, Problem, Ref, Want};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
@@ -8,7 +7,7 @@ use planish_tensor::Dim;
 
 use super::{ConvArgs, Pixels};
 use crate::families::product::epilogue::{Rows, TileEpilogue};
-use crate::families::product::{Math, Products, Way};
+use crate::families::product::{Apart, Math, Products, Way};
 use crate::formats::{Format, Packing};
 
 /// An axis of size 1 under a window of one tap.
@@ -36,8 +35,8 @@ impl Convolution {
     /// The region's convolution; refused where it is something else or more.
     pub(in crate::families) fn of(problem: &Problem) -> Result<Convolution, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("conv: {what}"));
-        let apart = Dequantized::of(problem)?;
-        let region = &apart.as_ref().map_or(problem, |apart| &apart.problem).region;
+        let apart = Apart::of(problem)?;
+        let region = &apart.as_ref().map_or(problem, Apart::problem).region;
         let Some(main) = region.nodes.first() else { return Err(refuse("an empty region")) };
         let Op::Conv(conv) = &main.op else { return Err(refuse("the region begins with something else")) };
         let input = |idx: usize| match main.inputs.get(idx).copied().flatten() {

@@ -1,12 +1,11 @@
 //! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
 
-use planish_kernel::quantized::Dequantized;
 use planish_kernel::{KernelError, Operand, Problem, Ref, product_sizes};
 use planish_op::Op;
 use planish_tensor::DType;
 
 use crate::families::product::epilogue::{Rows, TileEpilogue};
-use crate::families::product::{Math, Products, Way};
+use crate::families::product::{Apart, Math, Products, Way};
 use crate::formats::{Format, Packing};
 
 /// Dimensions of batches that a kernel takes.
@@ -66,8 +65,8 @@ impl Posed {
 impl Product {
     pub(in crate::families) fn of(problem: &Problem) -> Result<Product, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("gemm: {what}"));
-        let apart = Dequantized::of(problem)?;
-        let region = &apart.as_ref().map_or(problem, |apart| &apart.problem).region;
+        let apart = Apart::of(problem)?;
+        let region = &apart.as_ref().map_or(problem, Apart::problem).region;
         let Some(node) = region.nodes.first() else { return Err(refuse("an empty region")) };
         let (trans_a, trans_b) = match &node.op {
             Op::MatMul(_) => (false, false),

@@ -6,10 +6,10 @@ mod bytes;
 use std::fmt::Write;
 
 use self::bytes::{Bytes, Numbers};
+use super::apart::Apart;
 use planish_gpu::codegen;
 use planish_gpu::kernel_args;
 use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Residual, Source as From};
-use planish_kernel::quantized::Dequantized;
 use planish_kernel::{KernelError, Operand, Problem};
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -116,17 +116,27 @@ pub(crate) struct TileEpilogue {
 impl TileEpilogue {
     /// What a problem's region does with the accumulators of its product, a convolution or a matrix product. `apart` is
     /// the same over floats, where it has integers.
-    pub(crate) fn of(problem: &Problem, apart: Option<&Dequantized>) -> Result<TileEpilogue, KernelError> {
-        let plain = apart.map_or(problem, |apart| &apart.problem);
+    pub(in crate::families) fn of(
+        problem: &Problem,
+        apart: Option<&Apart>,
+    ) -> Result<TileEpilogue, KernelError> {
+        let plain = apart.map_or(problem, Apart::problem);
         let is_conv = matches!(plain.region.nodes[0].op, Op::Conv(_) | Op::ConvTranspose(_));
         let (epilogue, bias) = match is_conv {
             true => Epilogue::of_conv(plain, Epilogue::stored)?,
             false => (Epilogue::stored(plain, 0)?, None),
         };
         let bytes = match apart {
-            Some(apart) => Bytes::of(problem, apart, &epilogue)?,
+            Some(apart) => Bytes::of(problem, &apart.dequantized, &epilogue)?,
             None => Bytes::default(),
         };
+        let residual = epilogue.residual.map(|residual| residual.input as usize);
+        let is_residual = |input: &usize| Some(*input) == residual;
+        if !apart.is_none_or(|apart| apart.widened.iter().all(is_residual)) {
+            return Err(KernelError::unsupported(
+                "after a product: a cast of something else than a residual",
+            ));
+        }
         TileEpilogue::new(problem, epilogue, bias.cloned(), bytes)
     }
 
