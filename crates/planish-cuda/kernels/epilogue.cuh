@@ -9,6 +9,7 @@
 //   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
 //   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
 //   EPILOGUE_BIAS      1: there is a bias
+//   EPILOGUE_BOUNDS    1: there are bounds
 //   EPILOGUE_RESIDUAL  0: no residual, 1: before the clamp, 2: after it
 //   EPILOGUE_SCALE     what sums of integers are multiplied by: 0: nothing, 1: one number, 2: one of each column
 //   RES_BYTES RES_ZERO   1: the residual is of bytes with this zero point
@@ -170,11 +171,13 @@ PL_INLINE void between8(const TileEpilogueArgs& f, const Addresses& a, float (&v
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += residual[j];
   }
+#if EPILOGUE_BOUNDS
 #pragma unroll
   for (int j = 0; j < 8; j++) {
     v[j] = v[j] < f.lo ? f.lo : v[j];
     v[j] = v[j] > f.hi ? f.hi : v[j];
   }
+#endif
   if (EPILOGUE_RESIDUAL == 2) {
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += residual[j];

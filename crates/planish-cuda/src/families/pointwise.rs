@@ -14,7 +14,7 @@ use crate::family::Family;
 use crate::gpu::Gpu;
 
 /// Raised when the generated code changes.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Fused pointwise regions.
 pub(crate) struct PointwiseFamily;

@@ -33,7 +33,7 @@ const BLOCK: &str =
     concat!(include_str!("../../kernels/epilogue.cuh"), "\n", include_str!("../../kernels/product.cuh"));
 
 /// Raised when kernels or packings change.
-pub(crate) const REVISION: u32 = 3;
+pub(crate) const REVISION: u32 = 4;
 
 /// Threads of the kernel that adds parts up, as `REDUCE_THREADS` in product.cuh.
 const REDUCE_THREADS: u32 = 128;

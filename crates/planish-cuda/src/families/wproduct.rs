@@ -36,7 +36,7 @@ const TILE: &str = include_str!("../../kernels/wtile.cuh");
 const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 
 /// Raised when the kernels change.
-pub(super) const REVISION: u32 = 4;
+pub(super) const REVISION: u32 = 5;
 
 /// Taps of a transposed convolution, at most.
 pub(super) const MAX_TAPS: usize = 16;

@@ -189,6 +189,7 @@ inline u32 __float_as_uint(float v) { u32 r; memcpy(&r, &v, 4); return r; }
 inline int __float_as_int(float v) { return (int)__float_as_uint(v); }
 inline u32 __umulhi(u32 a, u32 b) { return (u32)(((u64)a * b) >> 32); }
 inline float fast_exp2(float v) { return exp2f(v); }
+inline float fast_reciprocal(float v) { return 1.0f / v; }
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 inline float __expf(float v) { return expf(v); }
 inline float __fdividef(float a, float b) { return a / b; }

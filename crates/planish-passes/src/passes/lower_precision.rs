@@ -14,7 +14,8 @@
 //! - never what leaves the range of f16 or adds up many values: Exp, Pow, Log, Reciprocal, squares, sums, running
 //!   sums, coordinates, anything that makes numbers from nothing.
 //!
-//! Products of 8-bit integers are exact as they are, and stay. Weights of few bits that a lowered product reads become
+//! Products of 8 bits stay as they are; what only moves their results rounds these first, since kernels write 16 bits as
+//! readily. Weights of few bits that a lowered product reads become
 //! numbers of the lower type at once: their scales are stored in it where it can hold them. A constant that the type
 //! cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for biases that are too small:
 //! weights before training have such. Where a calibration has seen how far values reach, what reads or makes one that half
@@ -119,7 +120,11 @@ impl LowerPrecision {
             Lowering::Never => return Err(format!("{name} needs the range and precision of f32")),
             Lowering::Always => {}
             Lowering::Among => {
-                let is_near = |id: ValueId| low.contains(&id) || cx.is_input(id);
+                // What is only moved after a product of 8 bits is rounded where the product is made.
+                let is_near = |id: ValueId| {
+                    let is_moved = moves(&node.op) && is_of_bytes(cx, id, MAX_MOVES);
+                    low.contains(&id) || cx.is_input(id) || is_moved
+                };
                 // A table that is looked up in is worth its half; most other nodes over constants are folded.
                 if variable().next().is_none()
                     && !matches!(node.op, Op::Gather(_))
@@ -247,8 +252,31 @@ fn is_normal_in_f16(tensor: &Tensor) -> bool {
 fn moves(op: &Op) -> bool {
     matches!(
         op,
-        Op::Concat(_) | Op::Expand(_) | Op::Reshape(_) | Op::Slice(_) | Op::Tile(_) | Op::Transpose(_)
+        Op::Concat(_)
+            | Op::Expand(_)
+            | Op::Reshape(_)
+            | Op::Slice(_)
+            | Op::Split(_)
+            | Op::Tile(_)
+            | Op::Transpose(_)
     )
+}
+
+/// Whether a value is a product of numbers of 8 bits, or made of one element by element and from constants else, and nothing
+/// reads it as numbers of 8 bits.
+fn is_of_bytes(cx: &View<'_>, id: ValueId, max_steps: usize) -> bool {
+    let is_rounded = |reader: &NodeId| matches!(cx.node(*reader).op, Op::QuantizeLinear(_));
+    let Some((_, node)) = cx.producer(id).filter(|_| max_steps > 0) else { return false };
+    if cx.readers(id).iter().any(is_rounded) {
+        return false;
+    }
+    let is_made = |value: &ValueId| cx.constant(*value).is_none();
+    let mut made = node.inputs.iter().flatten().copied().filter(is_made);
+    let (first, more) = (made.next(), made.next());
+    multiplies_integers(cx, node)
+        || (node.op.is_pointwise()
+            && more.is_none()
+            && first.is_some_and(|id| is_of_bytes(cx, id, max_steps - 1)))
 }
 
 /// What may happen to the small numbers of a constant: those of a bias may vanish. A single number is not taken for a
@@ -356,6 +384,27 @@ mod tests {
                 output %y
             "#]],
         );
+    }
+
+    /// What moves the result of a product of 8 bits reads it in 16, unless it becomes 8 bits too.
+    #[test]
+    fn results_of_products_of_8_bits_are_rounded_before_they_are_moved() {
+        let text = |more: &str| {
+            format!(
+                "input %q: i8[2,4] const %s: f32[] = 0.5 const %w: i8[4,4] = [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16] \
+                 const %b: f32[4] = [1, 2, 3, 4] const %z: i8[] = 0 const %turned: i64[2] = [4, 2] \
+                 %a: f32[2,4] = DequantizeLinear(%q, %s) %d: f32[4,4] = DequantizeLinear(%w, %s) \
+                 %p: f32[2,4] = MatMul(%a, %d) %c: f32[2,4] = Add(%p, %b) %r: f32[4,2] = Reshape(%c, %turned) {more}"
+            )
+        };
+        let low = |more: &str| {
+            let (after, _) = run(pass(DType::F16), &text(more));
+            let moved = after.nodes().map(|(_, node)| node).find(|node| matches!(node.op, Op::Reshape(_)));
+            let from = moved.and_then(|node| node.inputs[0]).unwrap();
+            after.value(from).ty.as_tensor().map(|ty| ty.dtype)
+        };
+        assert_eq!(low("output %r"), Some(DType::F16));
+        assert_eq!(low("%k: i8[2,4] = QuantizeLinear(%c, %s, %z) output %r, %k"), Some(DType::F32));
     }
 
     #[test]

@@ -339,6 +339,7 @@ impl TileEpilogue {
             .define("NEED_PLACE", u32::from(!self.constants_are_linear(problem, rows)))
             .define("CONSTANT_BIAS", u32::from(self.constant_bias.is_some()))
             .define("EPILOGUE_BIAS", u32::from(self.has_bias()))
+            .define("EPILOGUE_BOUNDS", u32::from(self.epilogue.has_clamp()))
             .define("EPILOGUE_RESIDUAL", self.residual_when())
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Choice {
     /// The type of the integers.
     activations: DType,
     layers: BTreeSet<NodeId>,
+    /// Values that nothing but layers reads by floats of 8 bits: a residual that a norm makes keeps its bits.
+    for_layers: BTreeSet<ValueId>,
     /// Sums, pools and the like that are to read floats.
     in_floats: BTreeSet<NodeId>,
     /// Values that layers and what lies between them read by integers.
@@ -42,6 +44,7 @@ impl Choice {
         let mut choice = Choice {
             activations: options.activations,
             layers: BTreeSet::new(),
+            for_layers: BTreeSet::new(),
             in_floats: named.map(|(id, _)| id).collect(),
             integers: BTreeMap::new(),
             refusals: Vec::new(),
@@ -68,6 +71,10 @@ impl Choice {
         }
         let spread = Spread::new(cx, options, &choice.layers, &choice.in_floats);
         choice.integers = spread.quantizations();
+        if options.activations.is_float() {
+            let is_outside = |value: &&ValueId| !spread.is_inside[value.index()];
+            choice.for_layers = choice.integers.keys().filter(is_outside).copied().collect();
+        }
         choice
     }
 
@@ -88,8 +95,10 @@ impl Choice {
             false if self.in_floats.contains(&id) => 0..0,
             false => data_inputs(node, self.activations).unwrap_or(0..0),
         };
-        let is_integer =
-            |place: &usize| cx.input(node, *place).is_some_and(|value| self.integers.contains_key(&value));
+        let is_integer = |place: &usize| {
+            let value = cx.input(node, *place).filter(|value| self.integers.contains_key(value));
+            value.is_some_and(|value| self.is_layer(id) || !self.for_layers.contains(&value))
+        };
         places.filter(is_integer).collect()
     }
 }

@@ -138,6 +138,26 @@ fn floats_of_8_bits_reach_the_largest_magnitude() {
 }
 
 #[test]
+fn a_residual_that_no_layer_makes_keeps_its_bits_beside_floats_of_8_bits() {
+    let text = format!(
+        "input %x: f32[1,4,8,8] {WEIGHTS}%e: f32[1,4,8,8] = Sin(%x) \"e\" {}%s: f32[1,4,8,8] = Add(%a, %e) \"s\" output %s",
+        conv("a", "e", "tail a"),
+    );
+    let ranges = [("e", -1.0, 1.0), ("a", -4.48, 4.48)];
+    check_nodes(
+        Quantize { activations: DType::F8E4M3FN, ..options(&ranges) },
+        &text,
+        expect![[r#"
+            e = Sin(x)
+            e.quantize = QuantizeLinear(e) by 0.0022 from 0
+            e.dequantize = DequantizeLinear(e.quantize)
+            a = Conv(e.dequantize, w.dequantize)
+            s = Add(a, e)
+        "#]],
+    );
+}
+
+#[test]
 fn floats_of_8_bits_are_not_pooled() {
     let floats = Quantize {
         activations: DType::F8E4M3FN,
