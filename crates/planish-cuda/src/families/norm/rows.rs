@@ -65,8 +65,12 @@ pub(super) fn plan(
     }
     let n_rows: usize = dims[..axis].iter().product();
     let n_vectors = len.div_ceil(lanes);
-    // Short rows have a warp each; longer ones as many threads as there are vectors, up to a block.
-    let sharers = if n_vectors <= 64 { 32 } else { n_vectors.div_ceil(2).next_power_of_two().clamp(64, 256) };
+    // Rows that a warp holds have one each; longer ones as many threads as there are vectors, up to a block.
+    let sharers = if n_vectors * lanes <= 32 * MAX_HELD {
+        32
+    } else {
+        n_vectors.div_ceil(2).next_power_of_two().clamp(64, 256)
+    };
     let per_block = if sharers == 32 { (n_rows / gpu.n_sms as usize).clamp(1, 8) } else { 1 };
     let held = n_vectors.div_ceil(sharers).next_power_of_two() * lanes;
     let held = if held <= MAX_HELD { held } else { 0 };
