@@ -330,7 +330,9 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     }
     let for_weights = building.weights.is_some();
     let calibration = match building.precision {
-        AskedPrecision::Named(Precision::Int8 | Precision::Fp8 | Precision::Fp16) | AskedPrecision::Auto => true,
+        AskedPrecision::Named(Precision::Int8 | Precision::Fp8 | Precision::Fp16) | AskedPrecision::Auto => {
+            true
+        }
         AskedPrecision::Named(_) if for_weights => true,
         AskedPrecision::Named(precision) if building.calibrating.calib.is_some() => bail!(
             "--calib is for layers of 8 bits and for what leaves the range of fp16; {} has the range of fp32 and needs none",

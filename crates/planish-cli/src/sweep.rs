@@ -39,8 +39,10 @@ pub(crate) fn command(args: &Sweep, out: &mut dyn Write) -> Result<Answer> {
     for device in &args.devices {
         load::check_device(*device)?;
     }
-    if args.precisions.contains(&Precision::Int8) && args.calibrating.calib.is_none() {
-        bail!("int8 needs --calib, samples or a calibration; or leave it out of --precisions");
+    let quantized = args.precisions.iter().find(|precision| precision.quantizes());
+    if let (Some(precision), None) = (quantized, &args.calibrating.calib) {
+        let name = precision.name();
+        bail!("{name} needs --calib, samples or a calibration; or leave it out of --precisions");
     }
     let subjects = args.models.iter().map(|path| Subject::open(path, args)).collect::<Result<Vec<_>>>()?;
     let cases = cases::all(&subjects, args);
@@ -132,7 +134,7 @@ fn measured(case: &Case, subject: &Subject, args: &Sweep, exact: &mut Option<Exa
         build_time: args.build_time,
         no_verify: args.no_verify,
         calibrating: match case.precision {
-            Precision::Int8 => args.calibrating.clone(),
+            precision if precision.quantizes() => args.calibrating.clone(),
             _ => Default::default(),
         },
         ..Building::default()

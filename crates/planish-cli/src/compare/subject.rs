@@ -198,7 +198,7 @@ fn plan(subject: &Subject, args: &Compare, device: Device, model: Option<&Model>
         tune_level: args.tune_level,
         precision: AskedPrecision::Named(subject.precision.unwrap_or_default()),
         calibrating: match subject.precision {
-            Some(planish::Precision::Int8) => args.calibrating.clone(),
+            Some(precision) if precision.quantizes() => args.calibrating.clone(),
             _ => Calibrating::default(),
         },
         ..Building::default()
