@@ -103,6 +103,19 @@ pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
     /// # Safety
     /// `to` must be writable for `min(n, LANES)` bytes.
     unsafe fn store_bytes(self, to: *mut u8, n: usize, vector: Self::I);
+    /// The low bytes of all lanes, each of which is a byte with or without a sign: those of two vectors, one after the
+    /// other.
+    ///
+    /// # Safety
+    /// `to` must be writable for `2 * LANES` bytes.
+    #[inline(always)]
+    unsafe fn store_two_bytes(self, to: *mut u8, first: Self::I, second: Self::I) {
+        // SAFETY: the caller grants the bytes.
+        unsafe {
+            self.store_bytes(to, Self::LANES, first);
+            self.store_bytes(to.add(Self::LANES), Self::LANES, second);
+        }
+    }
     /// The low half of the products.
     fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
     fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
@@ -214,6 +227,14 @@ mod tests {
                     unsafe {
                         s.store_bytes(bytes.as_mut_ptr(), n, s.and_int(s.to_int(a), s.splat_int(0x7f)));
                         assert!(bytes[n..].iter().all(|&byte| byte == 9), "a store wrote beyond its bytes");
+                        let mut two = [9u8; 33];
+                        let ends = [s.splat_int(-128), s.splat_int(255)];
+                        s.store_two_bytes(two.as_mut_ptr(), ends[0], ends[1]);
+                        let is_first = |at: usize| at < S::LANES;
+                        let expected = |at: usize| if is_first(at) { 0x80 } else { 0xff };
+                        assert!(
+                            (0..2 * S::LANES).all(|at| two[at] == expected(at)) && two[2 * S::LANES] == 9
+                        );
                         let bytes = s.add_int(
                             s.load_bytes(bytes.as_ptr(), n),
                             s.load_signed_bytes([200u8; 17].as_ptr().cast(), n),

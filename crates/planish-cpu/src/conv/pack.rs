@@ -4,6 +4,8 @@
 //! output channels, tap, input channel, output channel; the last panel of each class is as narrow as its
 //! vectors. Columns that pad it are zero. [`unpack`] gives back exactly what was packed.
 
+use std::ops::Range;
+
 use planish_op::window::PlacedAxis;
 
 use super::geometry::{AXES, TapClass, tap_classes};
@@ -68,8 +70,8 @@ impl Filter {
         classes
     }
 
-    /// Calls `at(packed place, model place)` for every element.
-    fn for_each(&self, panels: Panels, mut at: impl FnMut(usize, usize)) {
+    /// Calls `part(packed place, group, output channels, tap)` for every tap of every panel: `c` rows each.
+    fn for_each_part(&self, panels: Panels, mut part: impl FnMut(usize, usize, Range<usize>, usize)) {
         let mut packed = 0;
         for group in 0..self.groups {
             for class in &self.classes {
@@ -79,18 +81,35 @@ impl Filter {
                         for &y in &class[1] {
                             for &z in &class[2] {
                                 let tap = (x * self.kernel[1] + y) * self.kernel[2] + z;
-                                for c in 0..self.c {
-                                    for j in 0..n {
-                                        at(packed + j, self.place(group, c, k0 + j, tap));
-                                    }
-                                    packed += panels.width(n);
-                                }
+                                part(packed, group, k0..k0 + n, tap);
+                                packed += self.c * panels.width(n);
                             }
                         }
                     }
                 }
             }
         }
+    }
+
+    /// Where the `c` rows of each tap of each panel begin in the packed form, and how wide they are.
+    pub(super) fn parts(&self, panels: Panels) -> Vec<(usize, usize)> {
+        let mut parts = Vec::new();
+        self.for_each_part(panels, |packed, _, channels, _| {
+            parts.push((packed, panels.width(channels.len())))
+        });
+        parts
+    }
+
+    /// Calls `at(packed place, model place)` for every element.
+    fn for_each(&self, panels: Panels, mut at: impl FnMut(usize, usize)) {
+        self.for_each_part(panels, |packed, group, channels, tap| {
+            let width = panels.width(channels.len());
+            for c in 0..self.c {
+                for (j, k) in channels.clone().enumerate() {
+                    at(packed + c * width + j, self.place(group, c, k, tap));
+                }
+            }
+        });
     }
 }
 

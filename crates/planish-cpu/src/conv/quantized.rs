@@ -26,7 +26,7 @@ mod winograd;
 mod words;
 
 pub(crate) use family::{QuantizedFamily, image_wants};
-pub(crate) use finish::Finish;
+pub(crate) use finish::{Channels, Finish, kind};
 pub(crate) use pack::{Arrangement, packed_bytes};
 pub(crate) use region::{Form, Quantized, WeightZeros};
 pub(crate) use words::packed_len as words_len;

@@ -15,7 +15,7 @@ use planish_tensor::Tensor;
 use super::plan::RowPlan;
 use super::rows::{self, Lanes, RowElements};
 use super::{TILE, pack};
-use crate::conv::quantized::{Finish, Form, Quantized, WeightZeros, image_wants};
+use crate::conv::quantized::{Channels, Finish, Form, Quantized, WeightZeros, image_wants, kind};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
@@ -146,21 +146,38 @@ impl Work for QuantizedDepthwiseWork {
         let Shared { inputs, outputs, .. } = shared;
         // SAFETY: the caller grants what the operands span; packed weights have the length that `pack` gave them.
         unsafe {
-            let bytes = Bytes {
-                x: inputs[self.quantized.x],
-                weights: inputs[self.quantized.weight].cast(),
-                zero: self.quantized.x_zero.of(inputs),
-                residual: self.residual,
-                finish: Finish::new(&self.quantized, inputs, outputs),
-            };
-            self.plan.run(&bytes, team);
+            match self.quantized.x_zero.of(inputs) {
+                0 => self.plan.run(&self.bytes::<false>(inputs, outputs, 0), team),
+                zero => self.plan.run(&self.bytes::<true>(inputs, outputs, zero), team),
+            }
         }
         Ok(())
     }
 }
 
-/// Images of bytes, finished as all quantized products are.
-struct Bytes {
+impl QuantizedDepthwiseWork {
+    /// # Safety
+    /// The inputs must be what the operands say.
+    unsafe fn bytes<const HAS_ZERO: bool>(
+        &self,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        zero: u8,
+    ) -> Bytes<HAS_ZERO> {
+        Bytes {
+            x: inputs[self.quantized.x],
+            weights: inputs[self.quantized.weight].cast(),
+            zero,
+            residual: self.residual,
+            // SAFETY: granted by the caller.
+            finish: unsafe { Finish::new(&self.quantized, inputs, outputs) },
+        }
+    }
+}
+
+/// Images of bytes, finished as all quantized products are. After a Relu their zero point is mostly 0, and need not be taken
+/// off each of them.
+struct Bytes<const HAS_ZERO: bool> {
     x: *const u8,
     weights: *const f32,
     zero: u8,
@@ -169,13 +186,13 @@ struct Bytes {
 }
 
 // SAFETY: tasks write disjoint parts of the output; the rest is read.
-unsafe impl Sync for Bytes {}
+unsafe impl<const HAS_ZERO: bool> Sync for Bytes<HAS_ZERO> {}
 
 /// The sums of a tile, in memory.
 #[repr(align(64))]
 struct Sums([std::mem::MaybeUninit<f32>; TILE * super::CHANNEL_BLOCK]);
 
-impl RowElements for Bytes {
+impl<const HAS_ZERO: bool> RowElements for Bytes<HAS_ZERO> {
     type X = u8;
 
     fn x(&self) -> *const u8 {
@@ -195,7 +212,7 @@ impl RowElements for Bytes {
     unsafe fn load<S: Simd, const PART: bool>(&self, s: S, from: *const u8, n: usize) -> S::F {
         // SAFETY: the caller says so.
         let bytes = unsafe { s.load_bytes(from, if PART { n } else { S::LANES }) };
-        s.to_float(s.sub_int(bytes, s.splat_int(self.zero.into())))
+        s.to_float(if HAS_ZERO { s.sub_int(bytes, s.splat_int(self.zero.into())) } else { bytes })
     }
 
     #[inline(always)]
@@ -220,13 +237,45 @@ impl RowElements for Bytes {
             residual += n * strides.batch + d * strides.axes[0] + h * strides.axes[1];
             residual += t.tile.start * residual_pixel;
         }
+        let pixels = FinishedPixels { n: t.tile.n, sums: memory, residual, residual_pixel, to: t.to + c };
         // SAFETY: the caller grants the channels of the tile's pixels; all of the sums are there.
         unsafe {
             let channels = self.finish.channels(s, c, if PART { n } else { S::LANES });
-            for pixel in 0..t.tile.n {
-                let sum = s.load(memory.add(pixel * S::LANES));
-                let to = t.to + pixel * t.out_pixel + c;
-                self.finish.store(s, &channels, sum, residual + pixel * residual_pixel, to);
+            match self.finish.kind(!PART) {
+                kind::BYTES => pixels.store::<S, { kind::BYTES }>(s, &self.finish, &channels, t.out_pixel),
+                kind::SUM => pixels.store::<S, { kind::SUM }>(s, &self.finish, &channels, t.out_pixel),
+                _ => pixels.store::<S, { kind::ANY }>(s, &self.finish, &channels, t.out_pixel),
+            }
+        }
+    }
+}
+
+/// Sums of neighbouring pixels, a vector of channels each, and where they go.
+struct FinishedPixels {
+    n: usize,
+    sums: *const f32,
+    residual: usize,
+    residual_pixel: usize,
+    to: usize,
+}
+
+impl FinishedPixels {
+    /// # Safety
+    /// The sums must be there, and residual and output have the channels of the pixels; see [`Finish::store`].
+    #[inline(always)]
+    unsafe fn store<S: Simd, const KIND: u8>(
+        &self,
+        s: S,
+        finish: &Finish,
+        channels: &Channels<S>,
+        out_pixel: usize,
+    ) {
+        for pixel in 0..self.n {
+            let (residual, to) = (self.residual + pixel * self.residual_pixel, self.to + pixel * out_pixel);
+            // SAFETY: granted by the caller.
+            unsafe {
+                let sum = s.load(self.sums.add(pixel * S::LANES));
+                finish.store::<S, KIND>(s, channels, sum, residual, to);
             }
         }
     }

@@ -199,6 +199,21 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn store_two_bytes(self, to: *mut u8, first: __m256i, second: __m256i) {
+        // SAFETY: the caller grants 16 bytes; the proof of the instruction set is `self`.
+        unsafe {
+            // Words of both in each half; their low bytes to the front of it; then in order.
+            let words = _mm256_packs_epi32(first, second);
+            let low = _mm256_setr_epi8(
+                0, 2, 4, 6, 8, 10, 12, 14, -1, -1, -1, -1, -1, -1, -1, -1, 0, 2, 4, 6, 8, 10, 12, 14, -1, -1,
+                -1, -1, -1, -1, -1, -1,
+            );
+            let bytes = _mm256_shuffle_epi8(words, low);
+            let joined = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 0, 0, 0, 0));
+            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(joined));
+        }
+    }
+    #[inline(always)]
     unsafe fn store_bytes(self, to: *mut u8, n: usize, vector: __m256i) {
         // SAFETY: the caller grants the bytes; the proof of the instruction set is `self`.
         unsafe {

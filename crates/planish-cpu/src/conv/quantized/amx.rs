@@ -4,7 +4,8 @@
 //! mostly are. Otherwise they are copied together, once for all panels that they meet.
 
 use super::super::igemm::TileAt;
-use super::tile::{QuantizedCall, centered_sum};
+use super::finish::kind;
+use super::tile::{QuantizedCall, Zeros, centered_sum};
 use crate::amx::{self, Blocks, Extent, ROW_BYTES, ROWS};
 use crate::isa::Avx512;
 use crate::simd::Simd;
@@ -67,28 +68,55 @@ pub(super) unsafe fn tile(call: &QuantizedCall, at: &TileAt) {
     }
     let n_vectors = if extent.two_columns { 2 } else { 1 };
     let mut centered = [0; SIDE];
-    for (i, centered) in centered.iter_mut().enumerate().take(at.m) {
+    let n_centered = if matches!(call.weight_zeros, Zeros::None) { 0 } else { at.m };
+    for (i, centered) in centered.iter_mut().enumerate().take(n_centered) {
         // SAFETY: granted by the caller.
         *centered = unsafe { centered_sum(call, at, i) };
     }
     for j in 0..n_vectors {
         let column = j * Avx512::LANES;
         let n = (at.n - column).min(Avx512::LANES);
-        // SAFETY: the sums of the weights reach a vector beyond the last channel; the caller grants scales, bias,
-        // residual and output for the tile's columns.
+        let is_whole = n == Avx512::LANES && matches!(call.weight_zeros, Zeros::None);
+        // SAFETY: the caller grants scales, bias, residual and output for the tile's columns; the sums are there.
         unsafe {
-            // The windows hold `x + zero`: what that adds to each sum is taken away.
-            let weights = s.load_int(call.weight_sums.add(at.class_channel + column));
-            let start = s.mul_int(weights, s.splat_int(-call.input_zero));
-            let channels = call.finish.channels(s, at.channel + column, n);
-            let zeros = call.weight_zeros.of(s, at.channel + column, n);
-            for (i, centered) in centered.iter().enumerate().take(at.m) {
-                let sum = s.add_int(s.load_int(sums.add(i * SIDE + column)), start);
-                let sum = s.sub_int(sum, s.mul_int(zeros, s.splat_int(*centered)));
-                let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
-                let to = at.output + i * at.output_stride + column;
-                call.finish.store(s, &channels, s.to_float(sum), residual, to);
+            let sums = sums.add(column);
+            match call.finish.kind(is_whole) {
+                kind::BYTES => finish::<{ kind::BYTES }>(s, call, at, (sums, &centered), (column, n)),
+                kind::SUM => finish::<{ kind::SUM }>(s, call, at, (sums, &centered), (column, n)),
+                _ => finish::<{ kind::ANY }>(s, call, at, (sums, &centered), (column, n)),
             }
+        }
+    }
+}
+
+/// Finishes the sums of `n` columns from `column` on and stores them.
+///
+/// # Safety
+/// As for [`tile`]; `sums` are those of the first of these columns, rows [`SIDE`] apart, and `centered` what zero points of
+/// the weights are multiplied with.
+#[inline(always)]
+unsafe fn finish<const KIND: u8>(
+    s: Avx512,
+    call: &QuantizedCall,
+    at: &TileAt,
+    (sums, centered): (*const i32, &[i32; SIDE]),
+    (column, n): (usize, usize),
+) {
+    // SAFETY: the sums of the weights reach a vector beyond the last channel; the rest is granted by the caller.
+    unsafe {
+        // The windows hold `x + zero`: what that adds to each sum is taken away.
+        let weights = s.load_int(call.weight_sums.add(at.class_channel + column));
+        let start = s.mul_int(weights, s.splat_int(-call.input_zero));
+        let channels = call.finish.channels(s, at.channel + column, n);
+        let zeros = call.weight_zeros.of(s, at.channel + column, n);
+        for (i, centered) in centered.iter().enumerate().take(at.m) {
+            let mut sum = s.add_int(s.load_int(sums.add(i * SIDE)), start);
+            if KIND == kind::ANY {
+                sum = s.sub_int(sum, s.mul_int(zeros, s.splat_int(*centered)));
+            }
+            let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
+            let to = at.output + i * at.output_stride + column;
+            call.finish.store::<_, KIND>(s, &channels, s.to_float(sum), residual, to);
         }
     }
 }

@@ -47,15 +47,36 @@ unsafe impl Sync for Finish {}
 // SAFETY: as above: the addresses belong to no thread.
 unsafe impl Send for Finish {}
 
-/// A vector of output channels with its scale and bias.
+/// What a loop over results knows when it is compiled.
+pub(crate) mod kind {
+    /// Nothing.
+    pub(crate) const ANY: u8 = 0;
+    /// Whole vectors, nothing is added, bytes are stored.
+    pub(crate) const BYTES: u8 = 1;
+    /// The same after unsigned bytes were added.
+    pub(crate) const SUM: u8 = 2;
+}
+
+/// A vector of output channels with its scale and bias, and what is the same for all of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Channels<S: Simd> {
     scale: S::F,
     bias: S::F,
     lo: S::F,
     hi: S::F,
+    zero: S::I,
+    residual_scale: S::F,
+    residual_zero: S::I,
     /// At most the lanes of a vector.
     n: usize,
+}
+
+impl<S: Simd> Channels<S> {
+    /// The same for sums that are `1 / factor` times as large.
+    #[inline(always)]
+    pub(super) fn times(self, s: S, factor: f32) -> Channels<S> {
+        Channels { scale: s.mul(self.scale, s.splat(factor)), ..self }
+    }
 }
 
 impl Finish {
@@ -124,16 +145,44 @@ impl Finish {
             (scale, bias)
         };
         let scale = s.mul(scale, s.splat(self.input_scale));
-        Channels { scale, bias, lo: s.splat(self.lo), hi: s.splat(self.hi), n }
+        let zero = match self.output {
+            Stored::F32(_) => 0,
+            Stored::Bytes { zero, .. } => zero,
+        };
+        let (residual_scale, residual_zero) = match self.residual {
+            Residual::None => (0.0, 0),
+            Residual::F32 { scale, .. } => (scale, 0),
+            Residual::U8 { scale, zero, .. } | Residual::I8 { scale, zero, .. } => (scale, zero),
+        };
+        Channels {
+            scale,
+            bias,
+            lo: s.splat(self.lo),
+            hi: s.splat(self.hi),
+            zero: s.splat_int(zero),
+            residual_scale: s.splat(residual_scale),
+            residual_zero: s.splat_int(residual_zero),
+            n,
+        }
+    }
+
+    /// What a loop over vectors that are whole, or not, can be told about results.
+    #[inline(always)]
+    pub(crate) fn kind(&self, is_whole: bool) -> u8 {
+        match (self.output, self.residual) {
+            (Stored::Bytes { .. }, Residual::None) if is_whole => kind::BYTES,
+            (Stored::Bytes { .. }, Residual::U8 { .. }) if is_whole => kind::SUM,
+            _ => kind::ANY,
+        }
     }
 
     /// Scales sums, adds bias and residual, clamps and stores. `residual` and `to` are where the first channel lies,
     /// in elements.
     ///
     /// # Safety
-    /// Residual and output must have the channels there.
+    /// Residual and output must have the channels there; `KIND` must be the [kind](Finish::kind) of the results, or any.
     #[inline(always)]
-    pub(crate) unsafe fn store<S: Simd>(
+    pub(crate) unsafe fn store<S: Simd, const KIND: u8>(
         &self,
         s: S,
         channels: &Channels<S>,
@@ -141,37 +190,83 @@ impl Finish {
         residual: usize,
         to: usize,
     ) {
-        let n = channels.n;
-        let mut v = s.mul_add(sums, channels.scale, channels.bias);
-        // SAFETY: the caller grants residual and output for these channels.
+        // SAFETY: granted by the caller.
         unsafe {
-            match self.residual {
-                Residual::None => {}
-                Residual::F32 { at, scale } => {
-                    v = s.mul_add(s.load_part(at.add(residual), n), s.splat(scale), v);
-                }
-                Residual::U8 { at, scale, zero } => {
-                    v = plus_dequantized(s, s.load_bytes(at.add(residual), n), scale, zero, v);
-                }
-                Residual::I8 { at, scale, zero } => {
-                    v = plus_dequantized(s, s.load_signed_bytes(at.add(residual), n), scale, zero, v);
-                }
-            }
-            v = s.min(channels.hi, s.max(channels.lo, v));
+            let v = self.value::<S, KIND>(s, channels, sums, residual);
             match self.output {
-                Stored::F32(at) => s.store_part(at.add(to), n, v),
-                Stored::Bytes { at, zero } => {
-                    s.store_bytes(at.add(to), n, s.add_int(s.to_int(v), s.splat_int(zero)));
+                Stored::F32(at) if KIND == kind::ANY => s.store_part(at.add(to), channels.n, v),
+                Stored::F32(_) => {}
+                Stored::Bytes { at, .. } => {
+                    let n = if KIND == kind::ANY { channels.n } else { S::LANES };
+                    s.store_bytes(at.add(to), n, s.add_int(s.to_int(v), channels.zero));
                 }
             }
         }
+    }
+
+    /// The same for two neighbouring vectors of channels, both whole, that are stored as bytes.
+    ///
+    /// # Safety
+    /// As for [`Finish::store`]; `KIND` is not any.
+    #[inline(always)]
+    pub(crate) unsafe fn store_two<S: Simd, const KIND: u8>(
+        &self,
+        s: S,
+        channels: [&Channels<S>; 2],
+        sums: [S::F; 2],
+        residual: usize,
+        to: usize,
+    ) {
+        let Stored::Bytes { at, .. } = self.output else { return };
+        // SAFETY: granted by the caller.
+        unsafe {
+            let first = self.value::<S, KIND>(s, channels[0], sums[0], residual);
+            let second = self.value::<S, KIND>(s, channels[1], sums[1], residual + S::LANES);
+            let first = s.add_int(s.to_int(first), channels[0].zero);
+            let second = s.add_int(s.to_int(second), channels[1].zero);
+            s.store_two_bytes(at.add(to), first, second);
+        }
+    }
+
+    /// Scales sums, adds bias and residual, and clamps.
+    ///
+    /// # Safety
+    /// As for [`Finish::store`].
+    #[inline(always)]
+    unsafe fn value<S: Simd, const KIND: u8>(
+        &self,
+        s: S,
+        channels: &Channels<S>,
+        sums: S::F,
+        residual: usize,
+    ) -> S::F {
+        let n = if KIND == kind::ANY { channels.n } else { S::LANES };
+        let mut v = s.mul_add(sums, channels.scale, channels.bias);
+        // SAFETY: the caller grants the residual for these channels.
+        unsafe {
+            match self.residual {
+                _ if KIND == kind::BYTES => {}
+                Residual::U8 { at, .. } => {
+                    v = plus_dequantized(s, s.load_bytes(at.add(residual), n), channels, v);
+                }
+                _ if KIND == kind::SUM => {}
+                Residual::None => {}
+                Residual::F32 { at, .. } => {
+                    v = s.mul_add(s.load_part(at.add(residual), n), channels.residual_scale, v);
+                }
+                Residual::I8 { at, .. } => {
+                    v = plus_dequantized(s, s.load_signed_bytes(at.add(residual), n), channels, v);
+                }
+            }
+        }
+        s.min(channels.hi, s.max(channels.lo, v))
     }
 }
 
 /// `v + (whole - zero) · scale`. No closure: these are not always inlined, and then compiled without the instruction
 /// set.
 #[inline(always)]
-fn plus_dequantized<S: Simd>(s: S, whole: S::I, scale: f32, zero: i32, v: S::F) -> S::F {
-    let whole = s.to_float(s.sub_int(whole, s.splat_int(zero)));
-    s.mul_add(whole, s.splat(scale), v)
+fn plus_dequantized<S: Simd>(s: S, whole: S::I, channels: &Channels<S>, v: S::F) -> S::F {
+    let whole = s.to_float(s.sub_int(whole, channels.residual_zero));
+    s.mul_add(whole, channels.residual_scale, v)
 }

@@ -1,5 +1,6 @@
 //! Quantized weights in the form that tiles read: panels of quads, then the sums of each output channel's weights,
-//! then of each panel whether its weights are large.
+//! then of each panel whether any of its weights are large, then in which order its rows are read: those of small weights
+//! first.
 
 use planish_op::window::PlacedAxis;
 
@@ -25,11 +26,18 @@ pub(super) struct Places {
     /// In bytes; the panels begin at 0.
     pub(super) sums: usize,
     pub(super) flags: usize,
+    /// Empty for panels whose tiles take every weight.
+    pub(super) order: usize,
     pub(super) len: usize,
 }
 
 /// Sums are read by whole vectors, the last of which may reach this far beyond.
 const MORE_SUMS: usize = 16;
+/// Tiles of vectors of so many lanes tell small weights from large ones. An entry of the order stands where its row lies in
+/// the panels, divided by this.
+pub(super) const ORDERED_LANES: usize = 8;
+/// Stands beside the number of a row of large weights.
+pub(super) const LARGE: u16 = 1 << 15;
 /// The next part begins at a cache line.
 const LINE: usize = 64;
 
@@ -87,8 +95,12 @@ impl Sizes {
         let channels = channels.checked_add(MORE_SUMS)?;
         let flags = sums.checked_add(channels.checked_mul(4)?)?.checked_next_multiple_of(LINE)?;
         let n_panels = self.groups.checked_mul(self.k.div_ceil(panels.nr))?;
-        let len = flags.checked_add(n_panels.checked_mul(4)?)?.checked_next_multiple_of(LINE)?;
-        Some(Places { sums, flags, len })
+        let order = flags.checked_add(n_panels.checked_mul(4)?)?.checked_next_multiple_of(LINE)?;
+        let n_rows =
+            if panels.lanes == ORDERED_LANES { quads.checked_mul(width / ORDERED_LANES)? } else { 0 };
+        let len = order.checked_add(n_rows.checked_mul(2)?)?.checked_next_multiple_of(LINE)?;
+        // The number of a row fits beside the mark.
+        (self.c / QUAD <= usize::from(LARGE)).then_some(Places { sums, flags, order, len })
     }
 }
 
@@ -152,10 +164,7 @@ pub(super) fn pack(
             for quad in 0..c / QUAD {
                 for tap in 0..n_taps {
                     let four: [i8; QUAD] = std::array::from_fn(|i| at(group, quad * QUAD + i, out, tap));
-                    let magnitude = |i: usize| i32::from(four[i]).abs();
-                    let is_large = magnitude(0) + magnitude(1) > MOST_OF_TWO
-                        || magnitude(2) + magnitude(3) > MOST_OF_TWO;
-                    flags[group * n_panels + out / panels.nr] |= u32::from(is_large);
+                    flags[group * n_panels + out / panels.nr] |= u32::from(is_large(four));
                     let class = class_of_tap[tap];
                     sums[(class * groups + group) * k + out] +=
                         four.iter().map(|&w| i32::from(w)).sum::<i32>();
@@ -166,13 +175,39 @@ pub(super) fn pack(
         }
     }
     let mut bytes = Vec::with_capacity(places.len);
-    for quad in pack::pack(&filter, panels, &quads) {
-        bytes.extend_from_slice(&quad.to_ne_bytes());
-    }
+    let packed = pack::pack(&filter, panels, &quads);
+    packed.iter().for_each(|quad| bytes.extend_from_slice(&quad.to_ne_bytes()));
     bytes.resize(places.sums, 0);
     sums.iter().for_each(|sum| bytes.extend_from_slice(&sum.to_ne_bytes()));
     bytes.resize(places.flags, 0);
     flags.iter().for_each(|flag| bytes.extend_from_slice(&flag.to_ne_bytes()));
+    bytes.resize(places.order, 0);
+    if panels.lanes == ORDERED_LANES {
+        let order = order(&filter, panels, &packed);
+        order.iter().for_each(|entry| bytes.extend_from_slice(&entry.to_ne_bytes()));
+    }
     bytes.resize(places.len, 0);
     Some(bytes)
+}
+
+/// Whether two neighbouring products of a quad may leave 16 bits.
+fn is_large(quad: [i8; QUAD]) -> bool {
+    let magnitude = |i: usize| i32::from(quad[i]).abs();
+    magnitude(0) + magnitude(1) > MOST_OF_TWO || magnitude(2) + magnitude(3) > MOST_OF_TWO
+}
+
+/// In which order the rows of each tap's part of a panel are read.
+fn order(filter: &Filter, panels: Panels, packed: &[f32]) -> Vec<u16> {
+    let mut order = vec![0; packed.len() / ORDERED_LANES];
+    let quad_of = |quad: &f32| quad.to_ne_bytes().map(|byte| byte as i8);
+    for (first, width) in filter.parts(panels) {
+        let rows = packed[first..first + filter.c * width].chunks_exact(width);
+        let rows = rows.map(|row| row.iter().any(|quad| is_large(quad_of(quad))));
+        let (large, small): (Vec<_>, Vec<_>) = rows.enumerate().partition(|(_, is_large)| *is_large);
+        for (place, (row, is_large)) in small.into_iter().chain(large).enumerate() {
+            let mark = if is_large { LARGE } else { 0 };
+            order[(first + place * width) / ORDERED_LANES] = row as u16 | mark;
+        }
+    }
+    order
 }

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::super::igemm::{TileAt, TileKernel};
 #[cfg(target_arch = "x86_64")]
 use super::amx;
-use super::tile::{Dot, QuantizedCall, QuantizedFn, tile};
+use super::tile::{Dot, QuantizedCall, QuantizedFn, tile, tile_by_size};
 use crate::gemm::table::Panels;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Avx2, Avx512};
@@ -108,14 +108,23 @@ compiled!(portable, Portable, Scalar,);
 #[cfg(target_arch = "x86_64")]
 compiled!(pairs, Avx2::assume(), Pairs, #[target_feature(enable = "avx2,fma")]);
 #[cfg(target_arch = "x86_64")]
-compiled!(apart, Avx2::assume(), Apart, #[target_feature(enable = "avx2,fma")]);
-#[cfg(target_arch = "x86_64")]
 compiled!(vnni256, Avx2::assume(), Vnni256, #[target_feature(enable = "avx2,fma,avxvnni")]);
 #[cfg(target_arch = "x86_64")]
 compiled!(
     vnni512, Avx512::assume(), Vnni512,
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512vnni")]
 );
+
+/// Pairs where they fit, apart where not.
+///
+/// # Safety
+/// As for [`tile_by_size`]; reached only through a `QuantizedTile`, which is the proof.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn by_size<const MR: usize, const NV: usize>(call: &QuantizedCall, at: &TileAt) {
+    // SAFETY: granted by the caller.
+    unsafe { tile_by_size::<_, _, _, MR, NV>(Avx2::assume(), (Pairs, Apart), call, at) }
+}
 
 macro_rules! grid {
     ($compiled:ident, $([$nv:literal: $($mr:literal)*])*) => {
@@ -135,7 +144,7 @@ struct Row {
     lanes: usize,
     /// `grid[vectors - 1][rows - 1]`.
     grid: &'static [&'static [QuantizedFn]],
-    /// The same for panels whose weights are too large for `grid`.
+    /// The same for panels some of whose weights are too large for `grid`; they have [`super::pack::ORDERED_LANES`].
     wide: Option<&'static [&'static [QuantizedFn]]>,
     /// Multiply-adds a cycle, against those of f32.
     speed: f64,
@@ -164,7 +173,7 @@ static ROWS: &[Row] = &[
         nv: 2,
         lanes: 8,
         grid: grid!(pairs, [1: 1 2 3 4 5] [2: 1 2 3 4 5]),
-        wide: Some(grid!(apart, [1: 1 2 3 4 5] [2: 1 2 3 4 5])),
+        wide: Some(grid!(by_size, [1: 1 2 3 4 5] [2: 1 2 3 4 5])),
         speed: 1.25,
     },
     #[cfg(target_arch = "x86_64")]
@@ -322,6 +331,7 @@ mod tests {
         let mut names: Vec<String> = ROWS.iter().map(|row| QuantizedTile { row, zero: 0 }.name()).collect();
         for row in ROWS {
             for grid in [Some(row.grid), row.wide].into_iter().flatten() {
+                assert!(row.wide.is_none() || row.lanes == super::super::pack::ORDERED_LANES);
                 assert!(grid.len() == row.nv && grid.iter().all(|instances| instances.len() == row.mr));
             }
             assert_eq!(needed_feature(&format!("qconv_igemm_u8_1x1_{}", row.name)), row.needs);

@@ -79,6 +79,30 @@ fn the_largest_sums_are_exact() {
     trial.check();
 }
 
+/// Some rows of a panel have large weights, most have not: whole and cut tiles, several taps and panels.
+#[test]
+fn small_and_large_weights_in_one_panel() {
+    for (seed, x, w, pads, group) in [
+        (21, [1, 48, 5, 5], [40, 48, 1, 1], [0; 4], 1),
+        (22, [2, 24, 6, 5], [27, 24, 3, 2], [1, 0, 1, 1], 1),
+        (23, [1, 32, 4, 4], [36, 16, 2, 2], [0; 4], 2),
+    ] {
+        let conv = conv(&pads, &[2, 1], group);
+        let mut trial = quantized_conv(CONV, seed, (&x, &w), conv, 128, Some(Tensor::scalar(3u8)), 127);
+        let mut random = Random::new(seed);
+        let large = |random: &mut Random| if random.chance(2) { 127.0 } else { -128.0 };
+        let weight = random.made(DType::I8, &w, |random| match random.chance(40) {
+            true => large(random),
+            false => random.below(121) as f64 - 60.0,
+        });
+        trial.inputs[1] = weight;
+        let (mut problem, mut want) = Placement::ALL[0].problem(&trial.region, &trial.inputs);
+        (1..4).for_each(|idx| problem.inputs[idx].constant = true);
+        (trial.problem, trial.want) = (problem, want.remove(0));
+        trial.check();
+    }
+}
+
 #[test]
 fn residuals_of_every_type() {
     for dtype in [DType::U8, DType::I8, DType::F32] {

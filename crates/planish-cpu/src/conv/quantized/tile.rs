@@ -7,7 +7,8 @@
 
 use super::super::RunCall;
 use super::super::igemm::TileAt;
-use super::finish::Finish;
+use super::finish::{Channels, Finish, kind};
+use super::pack::{LARGE, ORDERED_LANES};
 use crate::simd::Simd;
 
 /// Dot products of four bytes: `acc + Σ a[i] · b[i]` in each lane, `a` unsigned and `b` signed.
@@ -73,6 +74,8 @@ pub(super) struct QuantizedCall {
     pub(super) weight_sums: *const i32,
     /// Of each panel whether neighbouring products may leave 16 bits.
     pub(super) panel_flags: *const u32,
+    /// In which order the rows of panels of [`super::pack::ORDERED_LANES`] are read.
+    pub(super) panel_order: *const u16,
     pub(super) input_zero: i32,
     /// What taps in the padding read, where that is known to the run alone; or null.
     pub(super) padding: *const u8,
@@ -106,17 +109,8 @@ pub(super) unsafe fn tile<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
     call: &QuantizedCall,
     at: &TileAt,
 ) {
-    let mut acc = [[s.splat_int(0); NV]; MR];
-    // SAFETY: the sums reach a vector beyond the last channel.
-    unsafe {
-        // The windows hold `x + zero`, so that each sum begins with what that adds to it, taken away.
-        let minus_zero = s.splat_int(-call.input_zero);
-        for j in 0..NV {
-            let sums = s.load_int(call.weight_sums.add(at.class_channel + j * S::LANES));
-            let start = s.mul_int(sums, minus_zero);
-            acc.iter_mut().for_each(|row| row[j] = start);
-        }
-    }
+    // SAFETY: granted by the caller.
+    let mut acc = unsafe { begin::<S, MR, NV>(s, call, at) };
     // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors.
     unsafe {
         let factors = Factors {
@@ -129,6 +123,93 @@ pub(super) unsafe fn tile<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
         };
         sum_up(s, dot, &mut acc, &factors);
     }
+    // SAFETY: granted by the caller.
+    unsafe { end(s, acc, call, at) };
+}
+
+/// The same with one dot product for rows of small weights and another one for the rest, in the order that the packing
+/// gives: nearly all neighbouring weights of a model are small enough for their products to stay in 16 bits, but few
+/// panels have no others.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+pub(super) unsafe fn tile_by_size<S: Simd, A: Dot<S>, B: Dot<S>, const MR: usize, const NV: usize>(
+    s: S,
+    (small, large): (A, B),
+    call: &QuantizedCall,
+    at: &TileAt,
+) {
+    // SAFETY: granted by the caller.
+    let mut acc = unsafe { begin::<S, MR, NV>(s, call, at) };
+    // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors, and the order has an
+    // entry for each of these.
+    unsafe {
+        let mut panel = call.weights.cast::<i32>().add(at.weights);
+        let mut order = call.panel_order.add(at.weights / ORDERED_LANES);
+        let order_step = at.width / ORDERED_LANES;
+        let mut group = at.rows;
+        for _ in 0..at.n_segments {
+            let mut rows = [std::ptr::null::<i32>(); MR];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = (*group.add(i)).cast();
+            }
+            let mut done = 0;
+            while done < at.depth {
+                let k = usize::from(*order.add(done * order_step));
+                if k >= usize::from(LARGE) {
+                    break;
+                }
+                // Whatever the order says, it stays inside of the panel.
+                let k = k.min(at.depth - 1);
+                step(s, small, &mut acc, &rows, k, panel.wrapping_add(k * at.width));
+                done += 1;
+            }
+            while done < at.depth {
+                let k = usize::from(*order.add(done * order_step) & !LARGE).min(at.depth - 1);
+                step(s, large, &mut acc, &rows, k, panel.wrapping_add(k * at.width));
+                done += 1;
+            }
+            panel = panel.wrapping_add(at.depth * at.width);
+            order = order.wrapping_add(at.depth * order_step);
+            group = group.add(at.rows_stride);
+        }
+    }
+    // SAFETY: granted by the caller.
+    unsafe { end(s, acc, call, at) };
+}
+
+/// What sums begin with: the windows hold `x + zero`, and what that adds to each of them is taken away.
+///
+/// # Safety
+/// The sums of the weights must reach a vector beyond the last channel.
+#[inline(always)]
+unsafe fn begin<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    call: &QuantizedCall,
+    at: &TileAt,
+) -> [[S::I; NV]; MR] {
+    let mut start = [s.splat_int(0); NV];
+    let minus_zero = s.splat_int(-call.input_zero);
+    for (j, start) in start.iter_mut().enumerate() {
+        // SAFETY: granted by the caller.
+        let sums = unsafe { s.load_int(call.weight_sums.add(at.class_channel + j * S::LANES)) };
+        *start = s.mul_int(sums, minus_zero);
+    }
+    [start; MR]
+}
+
+/// Finishes sums and stores them.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn end<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    acc: [[S::I; NV]; MR],
+    call: &QuantizedCall,
+    at: &TileAt,
+) {
     // What follows is a loop over vectors in memory: were it over the accumulators, these would live in memory too, and
     // be stored at each step (half of the speed, measured).
     let mut sums = Sums([std::mem::MaybeUninit::uninit(); MAX_SUMS]);
@@ -244,6 +325,15 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
     call: &QuantizedCall,
     at: &TileAt,
 ) {
+    let is_whole = at.n == NV * S::LANES && matches!(call.weight_zeros, Zeros::None);
+    // SAFETY: granted by the caller.
+    unsafe {
+        match call.finish.kind(is_whole) {
+            kind::BYTES => return finish_whole::<S, MR, NV, { kind::BYTES }>(s, sums, call, at),
+            kind::SUM => return finish_whole::<S, MR, NV, { kind::SUM }>(s, sums, call, at),
+            _ => {}
+        }
+    }
     // SAFETY: granted by the caller.
     let centered: [i32; MR] = std::array::from_fn(|i| unsafe { centered_sum(call, at, i) });
     for j in 0..NV {
@@ -262,7 +352,47 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
                 let sum = s.to_float(sum);
                 let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
                 let to = at.output + i * at.output_stride + column;
-                call.finish.store(s, &channels, sum, residual, to);
+                call.finish.store::<S, { kind::ANY }>(s, &channels, sum, residual, to);
+            }
+        }
+    }
+}
+
+/// The same for whole vectors of results of one kind, without zero points of weights: what is the same for all rows stays in
+/// registers.
+///
+/// # Safety
+/// As for [`finish`].
+#[inline(always)]
+unsafe fn finish_whole<S: Simd, const MR: usize, const NV: usize, const KIND: u8>(
+    s: S,
+    sums: *const i32,
+    call: &QuantizedCall,
+    at: &TileAt,
+) {
+    // SAFETY: the caller grants scales, bias, residual and output for the tile's columns.
+    unsafe {
+        let mut channels: [Channels<S>; NV] = [call.finish.channels(s, at.channel, S::LANES); NV];
+        for (j, channels) in channels.iter_mut().enumerate().skip(1) {
+            *channels = call.finish.channels(s, at.channel + j * S::LANES, S::LANES);
+        }
+        for i in 0..MR {
+            let row = sums.add(i * NV * S::LANES);
+            let residual = at.residual.unwrap_or(0) + i * at.residual_stride;
+            let to = at.output + i * at.output_stride;
+            for j in (0..NV - NV % 2).step_by(2) {
+                let column = j * S::LANES;
+                let two = [
+                    s.to_float(s.load_int(row.add(column))),
+                    s.to_float(s.load_int(row.add(column + S::LANES))),
+                ];
+                let pair = [&channels[j], &channels[j + 1]];
+                call.finish.store_two::<S, KIND>(s, pair, two, residual + column, to + column);
+            }
+            if NV % 2 == 1 {
+                let column = (NV - 1) * S::LANES;
+                let sum = s.to_float(s.load_int(row.add(column)));
+                call.finish.store::<S, KIND>(s, &channels[NV - 1], sum, residual + column, to + column);
             }
         }
     }

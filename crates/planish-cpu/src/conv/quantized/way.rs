@@ -206,6 +206,7 @@ impl Work for IgemmWork {
                 weights: weights.cast(),
                 weight_sums: weights.wrapping_add(self.places.sums).cast(),
                 panel_flags: weights.wrapping_add(self.places.flags).cast(),
+                panel_order: weights.wrapping_add(self.places.order).cast(),
                 input_zero: input_zero.into(),
                 padding: if n_padding > 0 { workspace } else { std::ptr::null() },
                 weight_zeros,

@@ -13,7 +13,7 @@ mod tile;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::finish::Finish;
+use super::finish::{Finish, kind};
 use super::region::{Form, Quantized, WeightZeros};
 use super::words::{LANES, MAX_CHANNELS};
 use crate::conv::RunCall;
@@ -206,38 +206,55 @@ impl SimdKernel for OutputTiles<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Products { tiles, channels, from, tile_stride, point_stride } = self.products.clone();
-        let g = &self.plan.geometry;
-        let [_, row_stride, pixel_stride] = g.output.axes;
-        let residual_strides = g.residual.map_or([0; AXES], |pixels| pixels.axes);
-        let quarter = s.splat(0.25);
+        let channels = self.products.channels.clone();
         for channel in channels.clone().step_by(S::LANES) {
             let n = (channels.end - channel).min(S::LANES);
             // SAFETY: whoever made it grants products, scales, bias, residual and output.
             unsafe {
-                let scales = self.call.finish.channels(s, channel, n);
-                for (idx, row) in tiles.clone().enumerate() {
-                    let tile = self.plan.output_tile(self.block, row);
-                    let from = from.add(idx * tile_stride + channel - channels.start).cast::<i32>();
-                    let mut half = [[s.splat_int(0); SIDE]; 2];
-                    // Written column by column, read row by row.
-                    #[allow(clippy::needless_range_loop)]
-                    for x in 0..SIDE {
-                        let m: [S::I; SIDE] =
-                            std::array::from_fn(|y| s.load_int(from.add((y * SIDE + x) * point_stride)));
-                        let [first, second] = to_pixels(s, m);
-                        (half[0][x], half[1][x]) = (first, second);
-                    }
-                    for (y, half) in half.into_iter().enumerate().take(tile.rows) {
-                        for (x, sum) in to_pixels(s, half).into_iter().enumerate().take(tile.cols) {
-                            let sum = s.mul(s.to_float(sum), quarter);
-                            let residual = tile.residual.unwrap_or(0)
-                                + y * residual_strides[1]
-                                + x * residual_strides[2]
-                                + channel;
-                            let to = tile.output + y * row_stride + x * pixel_stride + channel;
-                            self.call.finish.store(s, &scales, sum, residual, to);
-                        }
+                match self.call.finish.kind(n == S::LANES) {
+                    kind::BYTES => self.vector::<S, { kind::BYTES }>(s, channel, n),
+                    kind::SUM => self.vector::<S, { kind::SUM }>(s, channel, n),
+                    _ => self.vector::<S, { kind::ANY }>(s, channel, n),
+                }
+            }
+        }
+    }
+}
+
+impl OutputTiles<'_> {
+    /// `n` channels from `channel` on, of all tiles.
+    ///
+    /// # Safety
+    /// Products, scales, bias, residual and output must be there.
+    #[inline(always)]
+    unsafe fn vector<S: Simd, const KIND: u8>(&self, s: S, channel: usize, n: usize) {
+        let Products { tiles, channels, from, tile_stride, point_stride } = self.products.clone();
+        let g = &self.plan.geometry;
+        let [_, row_stride, pixel_stride] = g.output.axes;
+        let residual_strides = g.residual.map_or([0; AXES], |pixels| pixels.axes);
+        // SAFETY: granted by the caller.
+        unsafe {
+            let scales = self.call.finish.channels(s, channel, n).times(s, 0.25);
+            for (idx, row) in tiles.enumerate() {
+                let tile = self.plan.output_tile(self.block, row);
+                let from = from.add(idx * tile_stride + channel - channels.start).cast::<i32>();
+                let mut half = [[s.splat_int(0); SIDE]; 2];
+                // Written column by column, read row by row.
+                #[allow(clippy::needless_range_loop)]
+                for x in 0..SIDE {
+                    let m: [S::I; SIDE] =
+                        std::array::from_fn(|y| s.load_int(from.add((y * SIDE + x) * point_stride)));
+                    let [first, second] = to_pixels(s, m);
+                    (half[0][x], half[1][x]) = (first, second);
+                }
+                for (y, half) in half.into_iter().enumerate().take(tile.rows) {
+                    for (x, sum) in to_pixels(s, half).into_iter().enumerate().take(tile.cols) {
+                        let residual = tile.residual.unwrap_or(0)
+                            + y * residual_strides[1]
+                            + x * residual_strides[2]
+                            + channel;
+                        let to = tile.output + y * row_stride + x * pixel_stride + channel;
+                        self.call.finish.store::<S, KIND>(s, &scales, s.to_float(sum), residual, to);
                     }
                 }
             }
