@@ -16,6 +16,7 @@ pub mod pack;
 pub(crate) mod quantized;
 mod region;
 mod scale;
+mod stored_bytes;
 mod way;
 mod windows;
 pub mod winograd;
@@ -51,6 +52,9 @@ pub struct ConvCall<'a> {
     pub hi: f32,
     /// What else is to happen to outputs, while they are in cache.
     pub after: Option<&'a After<'a>>,
+    /// Where not 0, outputs are not stored in place: `output` is memory of so many elements for each slot, which holds the
+    /// tile that `after` is called with and brings to where it belongs.
+    pub staging: usize,
 }
 
 /// Called once for every output, on the thread that stored it.

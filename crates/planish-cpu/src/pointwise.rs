@@ -19,6 +19,8 @@ mod steps;
 mod tests;
 mod unary;
 
+pub(crate) use bytes::ToBytes;
+
 use std::ops::Range;
 
 use planish_kernel::pointwise::{Kind, Program, Source};

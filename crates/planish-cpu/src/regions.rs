@@ -25,8 +25,17 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     proposals.extend((0..n_nodes).flat_map(|node| scaled(whole, node)));
     proposals.extend((0..n_nodes).flat_map(|node| FUSION.quantized(whole, node)));
     proposals.extend((0..n_nodes).flat_map(|node| FUSION.weight_only(whole, node)));
+    proposals.extend((0..n_nodes).filter_map(|node| to_integers(whole, node)));
     proposals.extend(FUSION.propose(whole));
     proposals
+}
+
+/// A convolution of floats whose result is stored as integers.
+fn to_integers(whole: &Whole, main: u32) -> Option<Proposal> {
+    let op = |node: u32| &whole.region.nodes[node as usize].op;
+    let nodes = if matches!(op(main), Op::Conv(_)) { FUSION.to_integers(whole, main) } else { Vec::new() };
+    let ends_in_integers = nodes.last().is_some_and(|&last| matches!(op(last), Op::QuantizeLinear(_)));
+    ends_in_integers.then_some(Proposal { nodes })
 }
 
 /// A product that a convolution alone reads, as its image, with that convolution and all that follows: the

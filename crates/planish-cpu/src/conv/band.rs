@@ -52,6 +52,11 @@ impl Band {
         Some(Band { geometry, isa: tile.isa(), tile, rows_per_task, row_len, slot_bytes, table_bytes })
     }
 
+    /// The most pixels of a tile.
+    pub fn tile_rows(&self) -> usize {
+        self.tile.mr()
+    }
+
     /// What the work is cut into.
     pub fn n_tasks(&self) -> usize {
         let g = &self.geometry;
@@ -146,13 +151,17 @@ impl Band {
                         + row * pixels.axes[1]
                         + col * pixels.axes[2]
                 };
+                let (output, stride) = match call.staging {
+                    0 => (at(&g.output), g.output.axes[2]),
+                    len => (task.slot * len, g.k),
+                };
                 // SAFETY: granted by the caller.
-                unsafe { self.tiles(call, table, outputs.len(), at) };
+                unsafe { self.tiles(call, table, outputs.len(), (output, stride), at) };
                 if let Some(after) = call.after {
                     let first = (plane * y.output + row) * x.output + col;
                     after(&Finished {
-                        at: call.output.wrapping_add(at(&g.output)),
-                        stride: g.output.axes[2],
+                        at: call.output.wrapping_add(output),
+                        stride,
                         pixels: first..first + outputs.len(),
                         channels: 0..g.k,
                         slot: task.slot,
@@ -171,6 +180,7 @@ impl Band {
         call: &ConvCall<'_>,
         rows: *const *const f32,
         m: usize,
+        (output, c_stride): (usize, usize),
         at: impl Fn(&super::geometry::Pixels) -> usize,
     ) {
         let g = &self.geometry;
@@ -182,8 +192,7 @@ impl Band {
             let n = nr.min(g.k - k0);
             // SAFETY: panels lie inside the packed weights; output, bias and residual hold all channels.
             unsafe {
-                let c = call.output.add(at(&g.output) + k0);
-                let c_stride = g.output.axes[2];
+                let c = call.output.add(output + k0);
                 for i in 0..m {
                     for j in (0..n).step_by(LINE) {
                         prefetch_to_write(c.wrapping_add(i * c_stride + j));

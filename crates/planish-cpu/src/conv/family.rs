@@ -1,5 +1,7 @@
 //! Convolution as a family of the backend: candidates, packing, and plans as work.
 
+use std::ops::Range;
+
 use planish_kernel::{
     Budget, Candidate, KernelError, KernelErrorKind, Layout, Numeric, PackedWeight, Problem, Tactic, Want,
     WeightUse,
@@ -9,8 +11,9 @@ use planish_tensor::Tensor;
 use super::geometry::Geometry;
 use super::region::Convolution;
 use super::scale::Scaled;
+use super::stored_bytes::StoredBytes;
 use super::way::{Plan, Way};
-use super::{After, ConvCall, Finished};
+use super::{After, ConvCall, Finished, LINE};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::pointwise::Pointwise;
@@ -127,7 +130,10 @@ impl Family for ConvFamily {
             Some(_) => Some(self.program(isa, problem, &convolution)?),
             None => None,
         };
-        Ok(Box::new(ConvWork { plan, convolution, program }))
+        let bytes =
+            convolution.bytes.as_ref().map(|bytes| StoredBytes::new(isa, bytes.by, &convolution, problem));
+        let staged = bytes.as_ref().map_or(0, |_| plan.tile_rows() * convolution.groups * convolution.k);
+        Ok(Box::new(ConvWork { plan, convolution, program, bytes, staging: staged.next_multiple_of(LINE) }))
     }
 }
 
@@ -154,6 +160,7 @@ impl ConvFamily {
         problem: &Problem,
         convolution: &Convolution,
     ) -> Result<Pointwise, KernelError> {
+        let problem = convolution.bytes.as_ref().map_or(problem, |bytes| &bytes.in_floats);
         let program = convolution.epilogue.program.as_ref();
         let program = program.ok_or_else(|| KernelError::unsupported("nothing follows the convolution"))?;
         let pixels: Vec<usize> = (0..program.dims.len()).filter(|axis| *axis != 1).collect();
@@ -170,7 +177,10 @@ fn plan_of(
     geometry: Geometry,
 ) -> Option<Plan> {
     let (scale, tile) = match (convolution.scale, way) {
-        (None, _) => return way.plan(isa, geometry),
+        (None, _) => {
+            let plan = way.plan(isa, geometry)?;
+            return (convolution.bytes.is_none() || plan.is_one_pass()).then_some(plan);
+        }
         (Some(scale), Way::Igemm(tile)) => (&problem.inputs[scale], tile),
         (Some(_), _) => return None,
     };
@@ -196,32 +206,54 @@ struct ConvWork {
     plan: Plan,
     convolution: Convolution,
     program: Option<Pointwise>,
+    bytes: Option<StoredBytes>,
+    /// Elements of a slot's tile that is to become bytes.
+    staging: usize,
+}
+
+impl ConvWork {
+    /// Where in the workspace tiles lie that are to become bytes.
+    fn staging_bytes(&self, n_slots: usize) -> Range<usize> {
+        let own = self.plan.workspace_bytes(n_slots).next_multiple_of(64);
+        own..own + n_slots * self.staging * size_of::<f32>()
+    }
 }
 
 impl Work for ConvWork {
     fn workspace_bytes(&self, n_slots: usize) -> usize {
-        Pointwise::bytes_behind(self.program.as_ref(), self.plan.workspace_bytes(n_slots), n_slots)
+        Pointwise::bytes_behind(self.program.as_ref(), self.staging_bytes(n_slots).end, n_slots)
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let Shared { inputs, outputs, workspace } = shared;
         let input = |idx: Option<usize>| idx.map_or(std::ptr::null(), |idx| inputs[idx].cast::<f32>());
-        let behind = shared.behind(self.plan.workspace_bytes(team.n_slots()));
-        // SAFETY: the caller grants the operands; slots have different workspace.
-        let hook = self
-            .program
-            .as_ref()
-            .map(|program| move |finished: &Finished| unsafe { finished.follow(program, &behind) });
+        let staging = self.staging_bytes(team.n_slots());
+        let behind = shared.behind(staging.end);
+        let staging = workspace.wrapping_add(staging.start);
+        let follow = move |finished: &Finished| {
+            let behind = &behind;
+            // SAFETY: the caller grants the operands; slots have different workspace.
+            unsafe {
+                if let Some(program) = &self.program {
+                    finished.follow(program, behind);
+                }
+                if let Some(bytes) = &self.bytes {
+                    bytes.store(finished, behind.outputs[0]);
+                }
+            }
+        };
+        let is_followed = self.program.is_some() || self.bytes.is_some();
         let call = ConvCall {
             input: input(Some(self.convolution.x)),
             weights: input(Some(self.convolution.weight)),
             bias: self.convolution.bias(inputs),
             residual: input(self.convolution.residual()),
-            output: outputs[0].cast(),
+            output: if self.bytes.is_some() { staging.cast() } else { outputs[0].cast() },
             workspace,
             lo: self.convolution.epilogue.lo,
             hi: self.convolution.epilogue.hi,
-            after: hook.as_ref().map(|hook| hook as &After<'_>),
+            after: is_followed.then_some(&follow as &After<'_>),
+            staging: self.staging,
         };
         // SAFETY: the caller grants the operands for what they span, and the workspace.
         unsafe { self.plan.run(&call, input(self.convolution.scale), team) };

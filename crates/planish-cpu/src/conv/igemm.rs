@@ -59,6 +59,11 @@ pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
         let _ = call;
         None
     }
+    /// Elements of each slot that tiles are stored to, where they are not stored in place; else 0.
+    fn staging(call: &Self::Call<'_>) -> usize {
+        let _ = call;
+        0
+    }
 
     /// Computes one tile.
     ///
@@ -142,6 +147,10 @@ impl TileKernel for Tile {
 
     fn input(call: &ConvCall<'_>) -> *const f32 {
         call.input
+    }
+
+    fn staging(call: &ConvCall<'_>) -> usize {
+        call.staging
     }
 
     #[inline]
@@ -313,9 +322,22 @@ impl<T: TileKernel> Igemm<T> {
         self.geometry.c
     }
 
+    /// The most pixels of a tile.
+    pub fn tile_rows(&self) -> usize {
+        self.tile.mr()
+    }
+
     /// What the work is cut into.
     pub fn n_tasks(&self) -> usize {
         self.n_tasks
+    }
+
+    /// Whether every sum is made in one go, so that its output need not be kept meanwhile.
+    pub fn is_one_pass(&self) -> bool {
+        let is_whole = |plan: &PhasePlan| {
+            plan.taps_per_block >= plan.windows.n_taps() && plan.c_per_block >= self.geometry.c
+        };
+        self.phases.iter().all(is_whole)
     }
 
     pub fn workspace_bytes(&self, n_slots: usize) -> usize {
@@ -324,7 +346,8 @@ impl<T: TileKernel> Igemm<T> {
 
     /// # Safety
     /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
-    /// the plan say. Nothing may come after a transposed convolution.
+    /// the plan say. Nothing may come after a transposed convolution; outputs are staged only in one pass, with something
+    /// that comes after them.
     pub unsafe fn run(&self, call: &T::Call<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| {
             #[cfg(target_arch = "x86_64")]
@@ -357,6 +380,11 @@ impl<T: TileKernel> Igemm<T> {
         let tables = [table.cast::<*const f32>(), table.wrapping_add(self.table_bytes).cast()];
         let padding = T::padding_of(call).unwrap_or(self.padding.as_ptr());
         let scratch = table.wrapping_add(2 * self.table_bytes);
+        let channels = panels.start * nr..(panels.end * nr).min(g.k);
+        let staged = match T::staging(call) {
+            0 => None,
+            len => Some(Staged { at: task.slot * len, stride: channels.len(), channel: channels.start }),
+        };
         let mut tap = 0;
         let mut c = 0;
         // At least one block, so that a phase that no tap reaches still stores its bias.
@@ -394,16 +422,21 @@ impl<T: TileKernel> Igemm<T> {
                             }
                         }
                         let own = (scratch, idx == 0);
+                        let panel = Panel { idx: panel, staged: staged.as_ref() };
                         self.tile(call, plan, member, group, &depth, panel, &place, rows, last, own);
                     }
                 }
                 if let Some((after, output)) = call.after().filter(|_| last) {
-                    let channel = group * g.k;
-                    let channels = channel + panels.start * nr..channel + (panels.end * nr).min(g.k);
+                    let first = group * g.k;
+                    let channels = first + channels.start..first + channels.end;
+                    // The one phase of a plain convolution begins at the first output.
+                    let (at, stride) = match &staged {
+                        Some(staged) => (staged.at, staged.stride),
+                        None => (place.output + channels.start, g.output.axes[2]),
+                    };
                     after(&Finished {
-                        // The one phase of a plain convolution begins at the first output.
-                        at: output.wrapping_add(place.output + channels.start),
-                        stride: g.output.axes[2],
+                        at: output.wrapping_add(at),
+                        stride,
                         pixels: place.first..place.first + place.m,
                         channels,
                         slot: task.slot,
@@ -434,7 +467,7 @@ impl<T: TileKernel> Igemm<T> {
         member: &Member,
         group: usize,
         depth: &Depth,
-        panel: usize,
+        Panel { idx: panel, staged }: Panel<'_>,
         place: &Place,
         rows: *const *const f32,
         last: bool,
@@ -450,6 +483,10 @@ impl<T: TileKernel> Igemm<T> {
         let class = (group * g.n_taps() + member.first_tap) * g.c * self.tile.panel_width(g.k);
         let first = depth.taps.start * g.c + depth.c.start;
         let at = class + k0 * plan.windows.n_taps() * g.c + first * width;
+        let (output, output_stride) = match staged {
+            Some(staged) => (staged.at + k0 - staged.channel, staged.stride),
+            None => (member.output + place.output + channel, step * g.output.axes[2]),
+        };
         let at = TileAt {
             rows,
             rows_stride: self.tile.mr(),
@@ -460,8 +497,8 @@ impl<T: TileKernel> Igemm<T> {
             panel: group * g.k.div_ceil(self.tile.nr()) + panel,
             channel,
             class_channel: member.class * g.groups * g.k + channel,
-            output: member.output + place.output + channel,
-            output_stride: step * g.output.axes[2],
+            output,
+            output_stride,
             residual: g.residual.map(|_| member.residual + place.residual + channel),
             residual_stride: g.residual.map_or(0, |pixels| step * pixels.axes[2]),
             m: place.m,
@@ -483,6 +520,19 @@ impl Igemm {
         let g = &self.geometry;
         packed_len(&Filter::new(g.groups, g.c, g.k, &g.axes, g.transposed), self.tile)
     }
+}
+
+/// Where a slot's tiles are stored that do not go in place: the first channel of its panels, and from row to row.
+struct Staged {
+    at: usize,
+    stride: usize,
+    channel: usize,
+}
+
+/// A panel, and where its tiles go if not in place.
+struct Panel<'a> {
+    idx: usize,
+    staged: Option<&'a Staged>,
 }
 
 /// The part of a sum that is made at once: taps, and channels of each.

@@ -1,6 +1,7 @@
 //! Regions as convolutions: which operand is what, and what follows the sum.
 
 use planish_kernel::pointwise::Epilogue;
+use planish_kernel::quantized::{Dequantized, Quantization};
 use planish_kernel::{Numeric, Operand, Problem, Ref};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
@@ -28,11 +29,29 @@ pub(crate) struct Convolution {
     constant_bias: Option<Vec<f32>>,
     /// What follows: bias, residual and clamp, then a program.
     pub(crate) epilogue: Epilogue,
+    /// What the result is rounded to in the end, where it is stored as bytes.
+    pub(super) bytes: Option<Bytes>,
+}
+
+/// A result that is stored as bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Bytes {
+    pub(super) by: Quantization,
+    /// The problem with a result in f32.
+    pub(super) in_floats: Problem,
 }
 
 impl Convolution {
     /// The region's convolution; `None` where it is something else or more.
     pub(super) fn of(problem: &Problem) -> Option<Convolution> {
+        if matches!(problem.region.nodes.last()?.op, Op::QuantizeLinear(_)) {
+            let Dequantized { problem: in_floats, inputs, output } = Dequantized::of(problem).ok()??;
+            // Integers are multiplied by others.
+            let by = output.filter(|_| inputs.is_empty())?;
+            let found =
+                Convolution::of(&in_floats).filter(|found| !found.transposed && found.scale.is_none())?;
+            return Some(Convolution { bytes: Some(Bytes { by, in_floats }), ..found });
+        }
         match without_scale(problem) {
             Some((bare, scale)) => {
                 let found = Convolution::bare(&bare)?;
@@ -121,8 +140,9 @@ impl Convolution {
         if epilogue.residual.is_some_and(|residual| residual.after_clamp) {
             return None;
         }
-        let scale = None;
-        let found = Convolution { groups, c, k, axes, transposed, x, weight, scale, constant_bias, epilogue };
+        let (scale, bytes) = (None, None);
+        let found =
+            Convolution { groups, c, k, axes, transposed, x, weight, scale, constant_bias, epilogue, bytes };
         (found.out_dims(problem) == problem.outputs[0].dims).then_some(found)
     }
 

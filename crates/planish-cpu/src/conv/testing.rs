@@ -148,6 +148,7 @@ impl Case {
             lo: self.lo,
             hi: self.hi,
             after: None,
+            staging: 0,
         };
         run(&call, &Team::alone());
         output

@@ -207,6 +207,9 @@ impl Way {
             if nr > lanes { k > nr - lanes } else { k <= nr || tile.mr() <= 4 }
         };
         let program = convolution.epilogue.program.is_some();
+        if convolution.bytes.is_some() && !matches!(self, Way::Igemm(_) | Way::Band(..)) {
+            return false;
+        }
         if convolution.scale.is_some() && !matches!(self, Way::Igemm(_)) {
             return false;
         }
@@ -240,6 +243,24 @@ impl Way {
 }
 
 impl Plan {
+    /// Whether every sum is made in one go.
+    pub(super) fn is_one_pass(&self) -> bool {
+        match self {
+            Plan::Igemm(plan) => plan.is_one_pass(),
+            Plan::Band(_) => true,
+            Plan::Bf16(_) | Plan::Narrow(_) | Plan::Winograd(_) | Plan::Scaled(_) => false,
+        }
+    }
+
+    /// The most pixels that are stored at once, of those that make sums in one go.
+    pub(super) fn tile_rows(&self) -> usize {
+        match self {
+            Plan::Igemm(plan) => plan.tile_rows(),
+            Plan::Band(plan) => plan.tile_rows(),
+            Plan::Bf16(_) | Plan::Narrow(_) | Plan::Winograd(_) | Plan::Scaled(_) => 0,
+        }
+    }
+
     pub(super) fn n_tasks(&self) -> usize {
         match self {
             Plan::Igemm(plan) => plan.n_tasks(),

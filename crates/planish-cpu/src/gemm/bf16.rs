@@ -100,6 +100,7 @@ impl Work for MultiplyBf16 {
             lo: self.epilogue.lo,
             hi: self.epilogue.hi,
             after: hook.as_ref().map(|hook| hook as &After<'_>),
+            staging: 0,
         };
         // SAFETY: the caller grants what the operands span, and the plan was made for their strides.
         unsafe { self.plan.run(&call, team) };

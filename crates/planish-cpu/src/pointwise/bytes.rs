@@ -4,9 +4,11 @@
 #[cfg(test)]
 mod tests;
 
-use planish_kernel::pointwise::{Binary, Inst, Kind, Program, Reg, Unary};
+use planish_kernel::pointwise::{Binary, Inst, Kind, Program, Reg, Scalar, Unary};
+use planish_kernel::quantized::Quantization;
+use planish_tensor::DType;
 
-use super::loops::{Args, Loop};
+use super::loops::{Args, Loop, SPLAT_BYTES};
 use super::place::splat;
 use super::steps::Step;
 use crate::isa::{Isa, Portable};
@@ -41,8 +43,8 @@ fn quantized(program: &Program, n_uses: &[u32], value: Reg) -> Option<Joined> {
         return None;
     }
     let bounds = match program.kinds[value.0 as usize] {
-        Kind::U8 => (0.0, 255.0),
-        Kind::I8 => (-128.0, 127.0),
+        Kind::U8 => UNSIGNED,
+        Kind::I8 => SIGNED,
         _ => return None,
     };
     let mut operands = vec![x, scale];
@@ -87,6 +89,36 @@ fn dequantized(program: &Program, n_uses: &[u32], value: Reg) -> Option<Joined> 
         Box::new(move |isa, args| isa.run(DequantizeLoop { is_signed, has_zero, has_scale, args }));
     Some(Joined { run, operands, inside })
 }
+
+/// QuantizeLinear with one scale and one zero point, over rows that lie side by side.
+#[derive(Debug)]
+pub(crate) struct ToBytes {
+    scale: [u64; SPLAT_BYTES / 8],
+    zero: [u64; SPLAT_BYTES / 8],
+    bounds: (f32, f32),
+}
+
+impl ToBytes {
+    pub(crate) fn new(by: Quantization) -> ToBytes {
+        ToBytes {
+            scale: splat(Scalar::F32(by.scale)),
+            zero: splat(Scalar::F32(by.zero as f32)),
+            bounds: if by.dtype == DType::U8 { UNSIGNED } else { SIGNED },
+        }
+    }
+
+    /// # Safety
+    /// `from` must be readable and `to` writable for `n` elements.
+    pub(crate) unsafe fn run(&self, isa: Isa, from: *const f32, to: *mut u8, n: usize) {
+        let splats = [self.scale.as_ptr().cast(), self.zero.as_ptr().cast()];
+        let args = Args { from: [from.cast(), splats[0], splats[1]], steps: [1, 0, 0], to, n };
+        isa.run(QuantizeLoop { bounds: self.bounds, has_zero: true, args: &args });
+    }
+}
+
+/// The ends of bytes.
+const UNSIGNED: (f32, f32) = (0.0, 255.0);
+const SIGNED: (f32, f32) = (-128.0, 127.0);
 
 /// Quotients are taken as products with the inverse, but for those this near to the middle between two whole numbers:
 /// product and quotient of at most 512, beyond which both saturate, differ by at most three roundings, 9.2e-5.

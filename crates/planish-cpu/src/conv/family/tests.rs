@@ -24,7 +24,10 @@ struct Trial {
 /// `nodes` are operators with references to inputs; each also reads the node before it where it says `None`.
 fn trial(seed: u64, dims: &[&[usize]], nodes: Vec<(Op, Vec<Option<Ref>>)>, constants: Vec<Tensor>) -> Trial {
     let mut random = Random::new(seed);
-    let inputs: Vec<Tensor> = dims.iter().map(|dims| random.floats(dims)).collect();
+    over(dims.iter().map(|dims| random.floats(dims)).collect(), nodes, constants)
+}
+
+fn over(inputs: Vec<Tensor>, nodes: Vec<(Op, Vec<Option<Ref>>)>, constants: Vec<Tensor>) -> Trial {
     let region = region(inputs.len() as u32, constants, nodes);
     let (mut problem, mut want) = Placement::ALL[0].problem(&region, &inputs);
     problem.inputs[1].constant = true;
@@ -306,4 +309,50 @@ fn every_way_packs_any_weight_or_refuses_it() {
         }
     }
     assert!(n_packed > 0 && n_refused > 0, "{n_packed} packed, {n_refused} refused");
+}
+
+/// The result of a convolution, and of a Relu after it, rounded to bytes.
+fn to_bytes(seed: u64, dims: &[&[usize]; 3], conv: op::Conv, [scale, zero]: [Tensor; 2]) -> Trial {
+    let mut random = Random::new(seed);
+    // Small multiples of a quarter: sums are exact, and so is the middle between two bytes.
+    let quarters =
+        |dims: &&[usize]| random.made(DType::F32, dims, |random| random.below(17) as f64 / 4.0 - 2.0);
+    let by =
+        op::QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 };
+    let mut nodes =
+        vec![(conv.into(), vec![input(0), input(1), input(2)]), (op::Relu {}.into(), vec![node(0)])];
+    nodes.push((by.into(), vec![node(1), Some(Ref::Constant(0)), Some(Ref::Constant(1))]));
+    over(dims.iter().map(quarters).collect(), nodes, vec![scale, zero])
+}
+
+#[test]
+fn results_are_stored_as_bytes() {
+    let half = || Tensor::scalar(0.5f32);
+    let strided = op::Conv { strides: vec![2, 2], ..conv(&[3, 3, 2, 2]) };
+    let first: [&[usize]; 3] = [&[2, 3, 19, 23], &[24, 3, 7, 7], &[24]];
+    let names = to_bytes(41, &first, strided, [half(), Tensor::scalar(0u8)]).check();
+    for part in ["igemm", "band", "_plain", "_last", "avx2", "portable"] {
+        assert!(names.iter().any(|name| name.contains(part)), "{part}: {names:?}");
+    }
+    assert!(!names.iter().any(|name| name.contains("winograd") || name.contains("narrow")), "{names:?}");
+    // Several panels, a last one that is not whole, zero points of both kinds.
+    let wide: [&[usize]; 3] = [&[1, 20, 5, 7], &[83, 20, 1, 1], &[83]];
+    to_bytes(42, &wide, conv(&[]), [Tensor::scalar(1f32), Tensor::scalar(-100i8)]).check();
+    let grouped = op::Conv { group: 3, ..conv(&[1, 1, 0, 2]) };
+    to_bytes(43, &[&[2, 6, 4, 9], &[15, 2, 3, 3], &[15]], grouped, [half(), Tensor::scalar(7u8)]).check();
+    let deep: [&[usize]; 3] = [&[2, 4, 3, 4, 5], &[9, 4, 3, 3, 3], &[9]];
+    to_bytes(44, &deep, conv(&[1; 6]), [half(), Tensor::scalar(0u8)]).check();
+}
+
+#[test]
+fn bytes_need_one_scale_and_sums_in_one_go() {
+    let scales = Tensor::vector(vec![0.5f32; 24]);
+    let zeros = Tensor::vector(vec![0u8; 24]);
+    let dims: [&[usize]; 3] = [&[1, 3, 9, 9], &[24, 3, 3, 3], &[24]];
+    let each = to_bytes(45, &dims, conv(&[1; 4]), [scales, zeros]);
+    assert!(ConvFamily.candidates(Isa::best(), &each.problem, &Budget::USUAL).is_empty());
+    // A sum of 18,432 products is cut into parts, which the output would have to keep.
+    let long: [&[usize]; 3] = [&[1, 2048, 2, 2], &[512, 2048, 3, 3], &[512]];
+    let long = to_bytes(46, &long, conv(&[1; 4]), [Tensor::scalar(0.5f32), Tensor::scalar(0u8)]);
+    assert!(ConvFamily.candidates(Isa::best(), &long.problem, &Budget::USUAL).is_empty());
 }
