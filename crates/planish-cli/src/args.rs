@@ -395,6 +395,9 @@ pub(crate) struct Building {
     pub(crate) reduced_range: bool,
     #[command(flatten)]
     pub(crate) evening: Evening,
+    /// For int8: integers also where a wider precision is measured to be faster
+    #[arg(long)]
+    pub(crate) obey_precision: bool,
     /// Fixed input shapes, as in x:1x3x224x224,mask:1x16; the plan runs at these only
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,

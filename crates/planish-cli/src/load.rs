@@ -392,6 +392,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         .extend(building.pins.as_deref().map(pins::open).transpose().context("--pins")?.unwrap_or_default());
     set_layer_precisions(options, &layers);
     options.reduced_weights = building.reduced_range;
+    options.obey_precision = building.obey_precision;
     options.dynamic = building.dynamic;
     building.evening.set(options);
     options.weights = building.weights;

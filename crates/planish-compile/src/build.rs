@@ -16,15 +16,16 @@ use crate::choose::tactic_lock::TacticLock;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::integers::{
-    FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, keeps_integers, kernels, move_integers,
-    quantize, quantize_weights, wide_layers, without_kernels,
+    FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, has_quantization, keeps_integers,
+    kernels, move_integers, quantize, quantize_weights, wide_layers, without_kernels,
 };
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
 use crate::options::{BuildOptions, Precision};
+use crate::precision::by_price::{Settled, settle};
 use crate::precision::{keep_weights, lower_precision, raise_precision};
 use crate::price::cache::TimingCache;
-use crate::price::price;
+use crate::price::{Wanted, price};
 use crate::schedule::weights::{Weights, narrow};
 use crate::schedule::{Scheduled, schedule};
 use crate::sizes::Sizes;
@@ -59,11 +60,18 @@ pub fn build(
     let _mode = DefaultFloatMode::enter();
     let backends = Backends::new(backends)?;
     let mut stages = Stages::start();
-    let Optimized { original, graph, is_fixed, rounded, passes, mut notes } =
-        optimize(graph, backends, options)?;
+    let asked = optimize(graph, backends, options)?;
     stages.end("passes");
-    notes.extend(load_times(backends, options, timings)?);
-    let mut options = options.clone();
+    let told = load_times(backends, options, timings)?;
+    let settled = settle(graph, &asked, backends, options, timings)?;
+    stages.end("precision");
+    let (mut options, optimized, note) = match settled {
+        Some(Settled { options, optimized, note }) => (options, optimized, Some(note)),
+        None => (options.clone(), asked, None),
+    };
+    let Optimized { original, graph, is_fixed, rounded, passes, mut notes, .. } = optimized;
+    notes.splice(0..0, note);
+    notes.extend(told);
     for _ in 0..MAX_REPAIRS {
         let Assembled { mut plan, tactics, tensors, refused, reasons } =
             assemble(&graph, is_fixed, backends, &options, timings, &mut stages)?;
@@ -127,7 +135,9 @@ pub(crate) struct Optimized {
     original: Graph,
     pub(crate) graph: Graph,
     /// Whether all sizes are given.
-    is_fixed: bool,
+    pub(crate) is_fixed: bool,
+    /// Whether the model says itself what is of integers.
+    pub(crate) brings_integers: bool,
     /// What the weights were rounded to though nobody asked for it: a model of 16 bits keeps them.
     rounded: Option<Precision>,
     passes: Report,
@@ -151,6 +161,7 @@ pub(crate) fn optimize(
     options.tell("optimize", 0, 0);
     let mut notes = Vec::new();
     let (mut original, raised) = raise_precision(specialized, backends, options, &mut notes)?;
+    let brings_integers = has_quantization(&original);
     let keeps_integers = keeps_integers(&original, backends, options);
     let mut standard_options = pass_options.clone();
     standard_options.disabled.extend(keeps_integers.then(|| FOLD_WEIGHTS.to_string()));
@@ -185,7 +196,7 @@ pub(crate) fn optimize(
         let catalog = Catalog::new(backends, &sizes, options);
         graph = fold_loose_weights(graph, &catalog, &mut passes, &mut notes)?;
     }
-    Ok(Optimized { original, graph, is_fixed, rounded, passes, notes })
+    Ok(Optimized { original, graph, is_fixed, brings_integers, rounded, passes, notes })
 }
 
 /// The graph at the sizes of the only profile, where that leaves no choice; and whether it does.
@@ -222,11 +233,19 @@ pub fn build_until(
 ) -> Result<Stopped, BuildError> {
     let _mode = DefaultFloatMode::enter();
     let backends = Backends::new(backends)?;
-    let Optimized { graph, .. } = optimize(graph, backends, options)?;
+    let asked = optimize(graph, backends, options)?;
     load_times(backends, options, timings)?;
-    let sizes = Sizes::of(&graph, options);
-    sizes.check(&graph)?;
-    stop_at(stage, &graph, &Catalog::new(backends, &sizes, options), timings)
+    let settled = match stage {
+        Stage::Lowered => None,
+        Stage::Priced | Stage::Chosen => settle(graph, &asked, backends, options, timings)?,
+    };
+    let (options, graph) = match &settled {
+        Some(Settled { options, optimized, .. }) => (options, &optimized.graph),
+        None => (options, &asked.graph),
+    };
+    let sizes = Sizes::of(graph, options);
+    sizes.check(graph)?;
+    stop_at(stage, graph, &Catalog::new(backends, &sizes, options), timings)
 }
 
 /// Lowers, prices and chooses as far as a stage. What was measured is kept even if that fails or is stopped.
@@ -244,16 +263,24 @@ fn stop_at(
         return Ok(Stopped::Lowered(lowered));
     }
     let n_known = timings.len();
-    let stopped = price(lowered, catalog, timings).and_then(|priced| match stage {
+    let stopped = price(lowered, Wanted::Contested, catalog, timings).and_then(|priced| match stage {
         Stage::Lowered | Stage::Priced => Ok(Stopped::Priced(priced)),
         Stage::Chosen => choose(priced, catalog, timings).map(Stopped::Chosen),
     });
-    if let Some(path) = &options.timing_cache
-        && timings.len() > n_known
-    {
-        timings.save(path)?;
-    }
+    save_new_times(n_known, timings, options)?;
     stopped
+}
+
+/// Writes the cache's file, if one is given, where more times are known than before.
+pub(crate) fn save_new_times(
+    n_known: usize,
+    timings: &mut TimingCache,
+    options: &BuildOptions,
+) -> Result<(), BuildError> {
+    match &options.timing_cache {
+        Some(path) if timings.len() > n_known => timings.save(path),
+        _ => Ok(()),
+    }
 }
 
 /// Which steps the self-check compared with nothing.

@@ -92,6 +92,11 @@ impl Findings {
     }
 }
 
+/// Made-up inputs of a plan at the sizes that it is tuned at; `None` where nobody can say what they are.
+pub(crate) fn random_inputs(plan: &Plan) -> Option<Vec<Value>> {
+    inputs::random(plan, &plan.header.tuned_at, 0, Integers::Wide)
+}
+
 /// Checks a plan of `graph`, which was optimized to `optimized`. `weights` are the plan's weights as they were before
 /// packing.
 ///

@@ -49,7 +49,8 @@ pub(crate) fn choose(
     Ok(chosen)
 }
 
-fn at_tuned_sizes(priced: Priced, catalog: &Catalog<'_>) -> Chosen {
+/// Chooses without a look at other sizes, and without asking libraries.
+pub(crate) fn at_tuned_sizes(priced: Priced, catalog: &Catalog<'_>) -> Chosen {
     let taken = cover::cover(&priced, catalog.backends);
     let Priced { lowered, mut bodies, .. } = priced;
     let mut offers: Vec<_> = lowered.offers.into_iter().map(Some).collect();

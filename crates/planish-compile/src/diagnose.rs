@@ -10,7 +10,7 @@
 
 mod cause;
 mod distance;
-mod pins;
+pub(crate) mod pins;
 mod reference;
 mod stored;
 mod truth;

@@ -80,7 +80,7 @@ pub(crate) fn keeps_integers(graph: &Graph, backends: Backends<'_>, options: &Bu
         || (multiplies_integers(backends, options.precision) && has_quantization(graph))
 }
 
-fn has_quantization(graph: &Graph) -> bool {
+pub(crate) fn has_quantization(graph: &Graph) -> bool {
     graph.nodes().any(|(_, node)| {
         let is_quantized = matches!(
             node.op,
@@ -148,8 +148,9 @@ pub(crate) fn quantize(
     let mut graph = graph;
     let (pipeline, name) = match dynamic {
         Some(range) => {
-            let (reduced, pins) = (options.reduced_weights, options.fp32_layers.clone());
-            (planish_passes::quantize_dynamically(range, reduced, pins), "quantize_dynamically")
+            let (pins, wide) = (options.fp32_layers.clone(), options.wide_layers.clone());
+            let pipeline = planish_passes::quantize_dynamically(range, options.reduced_weights, pins, wide);
+            (pipeline, "quantize_dynamically")
         }
         None => {
             let mut by = Quantize {
@@ -161,6 +162,7 @@ pub(crate) fn quantize(
                 reduced_weights: options.reduced_weights,
                 fp32_layers: options.fp32_layers.clone(),
                 int8_layers: options.int8_layers.clone(),
+                wide_layers: options.wide_layers.clone(),
             };
             if options.equalize && !brings_its_own && options.precision == Precision::Int8 {
                 graph = equalize(graph, &mut by, options, passes, notes)?;

@@ -109,6 +109,11 @@ pub struct BuildOptions {
     pub fp32_layers: Vec<String>,
     /// The same of layers that [`Precision::Int8`] or [`Precision::Fp8`] quantizes though they are first or last ones.
     pub int8_layers: Vec<String>,
+    /// Layers that [`Precision::Int8`] leaves wide, since integers were measured to make them no faster; names, not
+    /// patterns. A build finds them itself.
+    pub wide_layers: Vec<String>,
+    /// Layers keep the precision that was asked for, even where a wider one is measured to be faster.
+    pub obey_precision: bool,
     /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] and
     /// [`Precision::Fp8`] need it, and [`Precision::Fp16`] leaves what reaches too far in f32 by it.
     pub ranges: HashMap<String, ActivationRange>,
@@ -180,6 +185,8 @@ impl Default for BuildOptions {
             precision: Precision::default(),
             fp32_layers: Vec::new(),
             int8_layers: Vec::new(),
+            wide_layers: Vec::new(),
+            obey_precision: false,
             ranges: HashMap::new(),
             dynamic: None,
             channels: HashMap::new(),
@@ -231,6 +238,8 @@ impl BuildOptions {
         lines.extend((!self.price_transfers).then(|| "price_transfers=false".to_string()));
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.int8_layers.iter().map(|name| format!("int8_layer={name}")));
+        lines.extend(self.wide_layers.iter().map(|name| format!("wide_layer={name}")));
+        lines.extend(self.obey_precision.then(|| "obey_precision=true".to_string()));
         lines.extend(self.dynamic.map(|range| format!("dynamic={range}")));
         lines.extend(self.equalize.then(|| "equalize=true".to_string()));
         lines.extend((!self.correct_biases).then(|| "correct_biases=false".to_string()));
@@ -272,6 +281,8 @@ impl BuildOptions {
             "precision" => self.precision = Precision::named(value)?,
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
             "int8_layer" => self.int8_layers.push(value.to_string()),
+            "wide_layer" => self.wide_layers.push(value.to_string()),
+            "obey_precision" => self.obey_precision = value.parse().ok()?,
             "dynamic" => self.dynamic = Some(value.parse().ok()?),
             "equalize" => self.equalize = value.parse().ok()?,
             "correct_biases" => self.correct_biases = value.parse().ok()?,
@@ -433,6 +444,8 @@ mod tests {
             precision: Precision::Fp16,
             fp32_layers: vec!["head*".into()],
             int8_layers: vec!["stem".into()],
+            wide_layers: vec!["tail".into()],
+            obey_precision: true,
             dynamic: Some(DynamicRange::Tensor),
             equalize: true,
             correct_biases: false,

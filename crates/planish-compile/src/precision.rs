@@ -1,5 +1,7 @@
 //! The graph in the number types that were asked for, and what of it stays in f32.
 
+pub(crate) mod by_price;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

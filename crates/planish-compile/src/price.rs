@@ -29,19 +29,29 @@ pub struct Priced {
     pub(crate) bodies: BTreeMap<usize, Vec<Priced>>,
 }
 
+/// Which steps want prices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// Those that have several ways, or whose place others could take.
+    Contested,
+    /// All of them, to compare with those of another graph.
+    All,
+}
+
 /// Prices a lowered graph and its bodies.
 pub(crate) fn price(
     mut lowered: Lowered,
+    wanted: Wanted,
     catalog: &Catalog<'_>,
     timings: &mut TimingCache,
 ) -> Result<Priced, BuildError> {
     let contest = |cluster| contest::open(&lowered, cluster, catalog.backends);
     let open: Vec<Vec<usize>> = lowered.clusters.iter().map(contest).collect();
-    // A step without a rival needs no price, unless other steps may take its place.
+    // A step without a rival needs no price, unless other steps, or other graphs, may take its place.
     let mut is_asked = vec![None; lowered.offers.len()];
     for (open, cluster) in open.iter().zip(&lowered.clusters) {
         let nodes: usize = open.iter().map(|&at| lowered.offers[at].step.nodes.len()).sum();
-        open.iter().for_each(|&at| is_asked[at] = Some(nodes > cluster.nodes.len()));
+        open.iter().for_each(|&at| is_asked[at] = Some(wanted == Wanted::All || nodes > cluster.nodes.len()));
     }
     let Lowered { draft, offers, .. } = &mut lowered;
     let asked = offers
@@ -53,7 +63,7 @@ pub(crate) fn price(
     for (at, offer) in lowered.offers.iter_mut().enumerate() {
         let mut priced = Vec::with_capacity(offer.bodies.len());
         for body in std::mem::take(&mut offer.bodies) {
-            priced.push(price(body, catalog, timings)?);
+            priced.push(price(body, wanted, catalog, timings)?);
         }
         if !priced.is_empty() {
             bodies.insert(at, priced);

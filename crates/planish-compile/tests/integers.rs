@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use planish_compile::{ActivationRange, BuildErrorKind, BuildOptions, Built, Precision, TimingCache, build};
+use planish_compile::{
+    ActivationRange, BuildErrorKind, BuildOptions, Built, Precision, TimingCache, TimingEntry, TimingKey,
+    build, low_layers,
+};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::Backend;
@@ -122,4 +125,53 @@ fn what_cannot_be_quantized_is_said_with_what_to_try() {
         "--precision int8: no layer of the model can be quantized: `one` and 2 more: --layer-precision keeps it in fp32; \
          --layer-precision 'NAMES:int8' takes first and last layers in"
     );
+}
+
+/// Builds with the times of `known`, each changed by `time`: the key of the tactic and its median.
+fn with_times(known: &TimingCache, options: &BuildOptions, time: impl Fn(&TimingKey, u64) -> u64) -> Built {
+    let mut timings = TimingCache::default();
+    for (key, entry) in known.iter() {
+        // More samples than any build takes, so that nothing replaces it.
+        let median_ns = time(key, entry.median_ns);
+        timings.insert(key.clone(), TimingEntry { median_ns, spread_ns: 0, n_samples: 1000 });
+    }
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    build(&model(), &backends, options, &mut timings).unwrap()
+}
+
+/// The layers of a built graph that read integers.
+fn integer_layers(built: &Built) -> Vec<String> {
+    low_layers(&built.graph, Precision::Int8)
+}
+
+#[test]
+fn integers_stay_only_where_they_are_measured_to_be_faster() {
+    let options = BuildOptions { tune_level: 1, verify: false, ..options() };
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    let mut known = TimingCache::default();
+    build(&model(), &backends, &options, &mut known).unwrap();
+    let is_integer = |key: &TimingKey| key.tactic.starts_with("qgemm");
+    let price = |integers: u64, others: u64| {
+        move |key: &TimingKey, _: u64| if is_integer(key) { integers } else { others }
+    };
+
+    let fast = with_times(&known, &options, price(10, 500_000));
+    assert_eq!(integer_layers(&fast), ["one", "two"]);
+    assert!(!fast.notes.iter().any(|note| note.contains("faster")), "{:?}", fast.notes);
+
+    let slow = with_times(&known, &options, price(9_000_000, 1_000));
+    assert!(integer_layers(&slow).is_empty());
+    let note = slow.notes.iter().find(|note| note.contains("which is faster here")).expect("a note says so");
+    assert!(note.contains("in fp32") && note.contains("--obey-precision"), "{note}");
+    assert!(slow.plan.header.options.contains("precision=fp32"), "{}", slow.plan.header.options);
+    assert!(distance(slow, &model()) < 1e-6, "a plan in floats is exact");
+
+    let obeyed = BuildOptions { obey_precision: true, ..options.clone() };
+    assert_eq!(integer_layers(&with_times(&known, &obeyed, price(9_000_000, 1_000))), ["one", "two"]);
+    // What is asked for by name stays, and nothing else.
+    let pinned = BuildOptions { int8_layers: vec!["two".into()], ..options.clone() };
+    assert_eq!(integer_layers(&with_times(&known, &pinned, price(9_000_000, 1_000))), ["two"]);
+    // Nothing is measured, so nothing is known to be slower.
+    let unmeasured = BuildOptions { tune_level: 0, ..options };
+    assert_eq!(integer_layers(&with_times(&known, &unmeasured, price(9_000_000, 1_000))), ["one", "two"]);
 }

@@ -185,15 +185,17 @@ pub fn quantize(options: Quantize) -> Pipeline {
 }
 
 /// The passes that quantize the matrix products of an optimized float model without ranges: those of activations are found
-/// in each run. Weights are reduced to ±63 where that is asked for; layers whose names match `fp32_layers` stay.
+/// in each run. Weights are reduced to ±63 where that is asked for; layers whose names match `fp32_layers` stay, and so do
+/// those called `wide_layers`.
 pub fn quantize_dynamically(
     range: DynamicRange,
     reduced_weights: bool,
     fp32_layers: Vec<String>,
+    wide_layers: Vec<String>,
 ) -> Pipeline {
     let largest = integer_weights::largest(reduced_weights);
     Pipeline::new(vec![
-        Pass::sweep(QuantizeDynamically { range, largest, fp32_layers }),
+        Pass::sweep(QuantizeDynamically { range, largest, fp32_layers, wide_layers }),
         // A value that several products read was quantized for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),

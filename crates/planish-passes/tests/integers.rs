@@ -102,6 +102,7 @@ fn quantized(graph: &Graph, activations: DType) -> Graph {
         reduced_weights: false,
         fp32_layers: Vec::new(),
         int8_layers: vec!["c4".to_string()],
+        wide_layers: Vec::new(),
     });
     pipeline.run(graph.clone(), &Options { verify_each: true, ..Options::default() }).unwrap().0
 }

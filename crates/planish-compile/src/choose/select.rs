@@ -6,8 +6,8 @@
 use planish_kernel::{Layout, Prices};
 
 use crate::backends::Backends;
-use crate::lower::candidates::{Choices, readable};
-use crate::lower::{Draft, DraftKind, Source};
+use crate::lower::candidates::{Alternative, Choices, readable};
+use crate::lower::{Draft, DraftKind, DraftStep, DraftValue, Source};
 use crate::price::policy::MAX_SWEEPS;
 use crate::sizes::Sizes;
 
@@ -42,9 +42,61 @@ pub(crate) fn makers(draft: &Draft) -> Vec<Option<(usize, usize)>> {
     made_by
 }
 
+/// What steps and the layout changes between them cost.
+struct Rates<'a> {
+    draft: &'a Draft,
+    sizes: &'a Sizes,
+    /// Of each backend.
+    prices: Vec<Prices>,
+}
+
+impl<'a> Rates<'a> {
+    fn new(draft: &'a Draft, backends: Backends<'_>, sizes: &'a Sizes) -> Rates<'a> {
+        Rates { draft, sizes, prices: backends.all().iter().map(|backend| backend.prices()).collect() }
+    }
+
+    /// One more step, done this way.
+    fn own(&self, alternative: &Alternative, target: u32) -> f64 {
+        alternative.ns + if alternative.view { 0.0 } else { self.prices[target as usize].step_ns }
+    }
+
+    /// Reading a value in another layout than it has. Weights are reordered when the plan is built.
+    fn reorder(&self, value: usize, has: Layout, wants: Layout, target: u32) -> f64 {
+        let DraftValue { ty, source, .. } = &self.draft.values[value];
+        if readable(self.draft, value, has, wants) || matches!(source, Source::Weight(_)) {
+            return 0.0;
+        }
+        let bytes = self.sizes.operand(ty, Layout::Plain).map_or(0, |o| o.span_bytes());
+        self.prices[target as usize].reorder(bytes)
+    }
+}
+
+/// What each step costs under a choice, with the layout changes of what it reads.
+pub(crate) fn step_prices(
+    draft: &Draft,
+    choices: &[Choices],
+    chosen: &[usize],
+    backends: Backends<'_>,
+    sizes: &Sizes,
+) -> Vec<f64> {
+    let rates = Rates::new(draft, backends, sizes);
+    let made_by = makers(draft);
+    let price = |(idx, step): (usize, &DraftStep)| {
+        let Some(alternative) = choices[idx].list.get(chosen[idx]) else { return 0.0 };
+        let read = step.inputs.iter().zip(&alternative.candidate.inputs);
+        let reorders = read.filter_map(|(value, want)| {
+            let value = (*value)?;
+            let has = layout_of(draft, choices, chosen, &made_by, value);
+            Some(rates.reorder(value, has, want.layout, step.target))
+        });
+        rates.own(alternative, step.target) + reorders.sum::<f64>()
+    };
+    draft.steps.iter().enumerate().map(price).collect()
+}
+
 /// Chooses an alternative for every step.
 pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>, sizes: &Sizes) -> Picks {
-    let prices: Vec<Prices> = backends.all().iter().map(|backend| backend.prices()).collect();
+    let rates = Rates::new(draft, backends, sizes);
     let made_by = makers(draft);
     let mut readers: Vec<Vec<(usize, usize)>> = vec![Vec::new(); draft.values.len()];
     for (idx, step) in draft.steps.iter().enumerate() {
@@ -54,16 +106,6 @@ pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>,
             }
         }
     }
-    let reorder_ns = |value: usize, target: u32| {
-        let bytes = sizes.operand(&draft.values[value].ty, Layout::Plain).map_or(0, |o| o.span_bytes());
-        prices[target as usize].reorder(bytes)
-    };
-    // Weights are reordered when the plan is built.
-    let reorder = |value: usize, has: Layout, wants: Layout, target: u32| {
-        let free =
-            readable(draft, value, has, wants) || matches!(draft.values[value].source, Source::Weight(_));
-        if free { 0.0 } else { reorder_ns(value, target) }
-    };
     let mut chosen: Picks = vec![0; draft.steps.len()];
     for sweep in 0..MAX_SWEEPS {
         let mut changed = false;
@@ -75,12 +117,11 @@ pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>,
             }
             let mut best = (f64::INFINITY, 0);
             for (at, alternative) in list.iter().enumerate() {
-                let mut ns = alternative.ns
-                    + if alternative.view { 0.0 } else { prices[step.target as usize].step_ns };
+                let mut ns = rates.own(alternative, step.target);
                 for (place, value) in step.inputs.iter().enumerate() {
                     let Some(value) = value else { continue };
                     let has = layout_of(draft, choices, &chosen, &made_by, *value);
-                    ns += reorder(*value, has, alternative.candidate.inputs[place].layout, step.target);
+                    ns += rates.reorder(*value, has, alternative.candidate.inputs[place].layout, step.target);
                 }
                 // On the first sweep readers have not chosen yet.
                 if sweep > 0 {
@@ -93,12 +134,12 @@ pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>,
                                 None => Layout::Plain,
                             };
                             if !paid.contains(&wants) {
-                                ns += reorder(value, has, wants, step.target);
+                                ns += rates.reorder(value, has, wants, step.target);
                                 paid.push(wants);
                             }
                         }
                         if draft.outputs.contains(&value) && !paid.contains(&Layout::Plain) {
-                            ns += reorder(value, has, Layout::Plain, step.target);
+                            ns += rates.reorder(value, has, Layout::Plain, step.target);
                         }
                     }
                 }

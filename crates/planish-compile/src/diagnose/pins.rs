@@ -38,7 +38,7 @@ fn passes_on(op: &Op) -> bool {
 }
 
 /// As patterns of names see it.
-pub(super) fn label(graph: &Graph, node: &Node) -> String {
+pub(crate) fn label(graph: &Graph, node: &Node) -> String {
     let output: Option<ValueId> = node.outputs.iter().flatten().next().copied();
     match output {
         Some(output) if node.name.is_empty() => graph.value(output).name.to_string(),

@@ -164,17 +164,17 @@ fn clusters(joined: &mut Joined, offers: &[Offer], n_taken: usize) -> Vec<Cluste
     list
 }
 
-/// Nodes that are in one cluster.
-struct Joined {
+/// Numbers that belong together.
+pub(crate) struct Joined {
     parent: Vec<usize>,
 }
 
 impl Joined {
-    fn new(n_nodes: usize) -> Joined {
+    pub(crate) fn new(n_nodes: usize) -> Joined {
         Joined { parent: (0..n_nodes).collect() }
     }
 
-    fn root(&mut self, node: usize) -> usize {
+    pub(crate) fn root(&mut self, node: usize) -> usize {
         let mut at = node;
         while self.parent[at] != at {
             self.parent[at] = self.parent[self.parent[at]];
@@ -183,7 +183,7 @@ impl Joined {
         at
     }
 
-    fn join(&mut self, nodes: &[u32]) {
+    pub(crate) fn join(&mut self, nodes: &[u32]) {
         let Some((&first, rest)) = nodes.split_first() else { return };
         let root = self.root(first as usize);
         for &node in rest {

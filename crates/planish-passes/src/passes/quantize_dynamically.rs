@@ -18,6 +18,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::integer_weights::{self, Grid};
 use crate::names::matches;
+use crate::passes::quantize_layers::choice::NOT_FASTER;
 use crate::quantization::{Quantization, multiplies_integers};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
@@ -63,6 +64,8 @@ pub(crate) struct QuantizeDynamically {
     pub(crate) largest: i64,
     /// Patterns of names of layers that stay in f32.
     pub(crate) fp32_layers: Vec<String>,
+    /// Names of layers that integers were measured to make no faster.
+    pub(crate) wide_layers: Vec<String>,
 }
 
 impl Sweep for QuantizeDynamically {
@@ -84,6 +87,9 @@ impl QuantizeDynamically {
     fn quantized(&self, cx: &View<'_>, node: &Node) -> Result<Patch, String> {
         if self.fp32_layers.iter().any(|pattern| matches(pattern, cx.label(node))) {
             return Err("--layer-precision keeps it in fp32".to_string());
+        }
+        if self.wide_layers.iter().any(|name| name == cx.label(node)) {
+            return Err(NOT_FASTER.to_string());
         }
         if matches!(&node.op, Op::Gemm(gemm) if gemm.trans_a || gemm.alpha != 1.0 || gemm.beta != 1.0) {
             return Err("it transposes or scales its operands".to_string());
@@ -177,10 +183,11 @@ mod tests {
                 range: DynamicRange::Tensor,
                 largest: 127,
                 fp32_layers: vec!["keep*".into()],
+                wide_layers: vec!["slow".into()],
             }),
             "input %x: f32[n,2] const %w: f32[2,2] = [1, -2, 0.5, 4] const %b: f32[2] = [1, 2] \
              %p: f32[n,2] = MatMul(%x, %w) \"p\" %k: f32[n,2] = MatMul(%x, %w) \"keep\" \
-             %q: f32[2,2] = MatMul(%w, %w) \"q\" %g: f32[n,2] = Gemm(%p, %w, %b) \"g\" output %k, %g, %q",
+             %s: f32[n,2] = MatMul(%x, %w) \"slow\" %q: f32[2,2] = MatMul(%w, %w) \"q\" %g: f32[n,2] = Gemm(%p, %w, %b) \"g\" output %k, %g, %q, %s",
             expect![[r#"
                 input %x: f32[n,2]
                 const %w: f32[2,2] = [1, -2, 0.5, 4]
@@ -196,13 +203,15 @@ mod tests {
                 %x.dequantize: f32[n,2] = DequantizeLinear(%x.quantize, %x.quantize.1, %x.quantize.2) "x.dequantize"
                 %p: f32[n,2] = MatMul(%x.dequantize, %w.dequantize) "p"
                 %k: f32[n,2] = MatMul(%x, %w) "keep"
+                %s: f32[n,2] = MatMul(%x, %w) "slow"
                 %q: f32[2,2] = MatMul(%w, %w) "q"
                 %w.dequantize.1: f32[2,2] = DequantizeLinear(%w.2, %w.scale.1, %w.zero_point.1) "w.dequantize"
                 %p.quantize: u8[n,2], %p.quantize.1: f32[], %p.quantize.2: u8[] = DynamicQuantizeLinear(%p) "p.quantize"
                 %p.dequantize: f32[n,2] = DequantizeLinear(%p.quantize, %p.quantize.1, %p.quantize.2) "p.dequantize"
                 %g: f32[n,2] = Gemm(%p.dequantize, %w.dequantize.1, %b) "g"
-                output %k, %g, %q
+                output %k, %g, %q, %s
                 refused at keep: --layer-precision keeps it in fp32
+                refused at slow: integers were measured to make it no faster
                 refused at q: its factors are not a matrix of weights and activations in f32
             "#]],
         );
@@ -215,6 +224,7 @@ mod tests {
                 range: DynamicRange::Row,
                 largest: 127,
                 fp32_layers: Vec::new(),
+                wide_layers: Vec::new(),
             }),
             "input %x: f32[n,2] const %w: f32[2,2] = [1, -2, 0.5, 4] const %b: f32[2] = [1, 2] \
              %y: f32[n,2] = Gemm(%x, %w, %b) \"g\" output %y",
@@ -261,6 +271,7 @@ mod tests {
                 range: DynamicRange::Row,
                 largest: 127,
                 fp32_layers: Vec::new(),
+                wide_layers: Vec::new(),
             }),
             text,
         );

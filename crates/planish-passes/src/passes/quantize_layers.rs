@@ -11,7 +11,7 @@
 //! alone.
 
 mod bias;
-mod choice;
+pub(crate) mod choice;
 mod equalize;
 
 use std::collections::HashMap;
@@ -57,6 +57,8 @@ pub struct Quantize {
     pub fp32_layers: Vec<String>,
     /// The same of layers that are quantized even where a rule would leave them: the first and the last.
     pub int8_layers: Vec<String>,
+    /// Names of layers that stay wide, since integers were measured to make them no faster.
+    pub wide_layers: Vec<String>,
 }
 
 /// Which layers a backend has integer kernels for.

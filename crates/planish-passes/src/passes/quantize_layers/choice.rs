@@ -18,6 +18,8 @@ const MIN_CHANNELS: usize = 4;
 /// Where both ends of a range differ so much that steps of this part of the symmetric ones reach from one to the other,
 /// the zero point is put where they ask for it: activations such as Swish and HardSwish go a little below zero only.
 const MIN_GAIN: f32 = 0.75;
+/// Why a layer stays wide that was measured.
+pub(crate) const NOT_FASTER: &str = "integers were measured to make it no faster";
 /// A part of a concatenation that others read too takes over a scale of at most so many times its own: a bit is lost.
 const MAX_COARSER: f32 = 2.0;
 
@@ -108,6 +110,9 @@ fn layer(cx: &View<'_>, options: &Quantize, node: &Node, leads_on: bool) -> Resu
     let named = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, cx.label(node)));
     if named(&options.fp32_layers) {
         return Err("--layer-precision keeps it in fp32".to_string());
+    }
+    if options.wide_layers.iter().any(|name| name == cx.label(node)) {
+        return Err(NOT_FASTER.to_string());
     }
     let (Some(data), Some(weights)) = (cx.input(node, 0), cx.constant_input(node, 1)) else {
         return Err("its second factor is not constant".to_string());

@@ -21,6 +21,7 @@ pub(super) fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
         reduced_weights: false,
         fp32_layers: vec!["keep*".to_string()],
         int8_layers: vec!["tail*".to_string()],
+        wide_layers: Vec::new(),
     }
 }
 

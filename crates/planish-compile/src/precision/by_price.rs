@@ -1,0 +1,253 @@
+//! A lower precision is kept only where it is measured to be faster: which layers stay wide though integers were asked
+//! for.
+//!
+//! The graph is priced twice, once with its integers and once without. What a layer's steps cost in either, and what it
+//! costs to go from one to the other between two layers, is a labelling of the layers with the least sum, which is a
+//! minimum cut (`cut`). The mix that it gives is priced itself. The cheapest of integers, mix and wide graph is taken;
+//! where prices of single steps do not put it clearly ahead of the wide one, both plans run in turns (`race`), and the
+//! faster one stays.
+
+mod cut;
+mod race;
+
+use std::collections::{BTreeSet, HashMap};
+
+use planish_ir::{Graph, Node};
+use planish_kernel::Layout;
+use planish_passes::name_matches;
+
+use crate::backends::Backends;
+use crate::build::{Optimized, optimize, save_new_times};
+use crate::choose::select::{makers, step_prices};
+use crate::choose::{Chosen, at_tuned_sizes};
+use crate::diagnose::pins::label;
+use crate::diagnose::{is_layer, low_layers};
+use crate::error::BuildError;
+use crate::integers::wide_layers;
+use crate::lower::candidates::Catalog;
+use crate::lower::cover::Joined;
+use crate::lower::lower;
+use crate::options::{BuildOptions, Precision};
+use crate::price::cache::TimingCache;
+use crate::price::{Wanted, price};
+use crate::sizes::Sizes;
+use cut::{Cut, Label};
+
+/// A mix must be cheaper than integers everywhere by this share: less is noise, and integers take a quarter of the bytes.
+const LEAST_GAIN: f64 = 0.01;
+
+/// Where the prices of steps put integers this many times ahead of the wide graph, the plans need not be run.
+const CLEARLY_AHEAD: f64 = 1.25;
+
+/// What is built in place of what was asked for.
+pub(crate) struct Settled {
+    pub(crate) options: BuildOptions,
+    pub(crate) optimized: Optimized,
+    pub(crate) note: String,
+}
+
+/// Finds the layers that integers make no faster; `None` where all stay as they were asked for. `low` is the graph as it
+/// was asked for.
+pub(crate) fn settle(
+    graph: &Graph,
+    low: &Optimized,
+    backends: Backends<'_>,
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<Option<Settled>, BuildError> {
+    let is_pinned = |name: &String| options.int8_layers.iter().any(|pattern| name_matches(pattern, name));
+    let (pinned, open): (Vec<String>, Vec<String>) =
+        low_layers(&low.graph, options.precision).into_iter().partition(is_pinned);
+    // Without measuring nothing is known to be faster; a lock says what was.
+    let is_measured = options.tune_level > 0 && options.tactics.is_none() && !options.obey_precision;
+    if options.precision != Precision::Int8 || low.brings_integers || !is_measured || open.is_empty() {
+        return Ok(None);
+    }
+    let mut wide_options =
+        BuildOptions { precision: wide_layers(backends), dynamic: None, equalize: false, ..options.clone() };
+    wide_options.int8_layers.clear();
+    let wide = optimize(graph, backends, &wide_options)?;
+    let in_integers = Account::of(&low.graph, backends, options, timings)?;
+    let in_floats = Account::of(&wide.graph, backends, &wide_options, timings)?;
+    let out = Layers::new(&open, &pinned, [&in_integers, &in_floats]).not_worth(&in_floats, backends);
+    let mut mixed = None;
+    if !out.is_empty() && (out.len() < open.len() || !pinned.is_empty()) {
+        let options = BuildOptions { wide_layers: out, ..options.clone() };
+        let optimized = optimize(graph, backends, &options)?;
+        let account = Account::of(&optimized.graph, backends, &options, timings)?;
+        mixed =
+            (account.ns() < in_integers.ns() * (1.0 - LEAST_GAIN)).then_some((options, optimized, account));
+    }
+    let best_ns = mixed.as_ref().map_or(in_integers.ns(), |(_, _, account)| account.ns());
+    let name = wide_options.precision.name();
+    let ms = |ns: f64| format!("{:.3} ms", ns / 1e6);
+    let mut why = format!(
+        "{} in integers, {} in {name} by the times of their steps",
+        ms(in_integers.ns()),
+        ms(in_floats.ns())
+    );
+    // Where a layer must be of integers, the whole cannot be without.
+    let mut is_wide = pinned.is_empty() && in_floats.ns() < best_ns;
+    if pinned.is_empty() && !is_wide && in_floats.ns() < best_ns * CLEARLY_AHEAD {
+        let (own_options, own) = match &mixed {
+            Some((options, optimized, _)) => (options, optimized),
+            None => (options, low),
+        };
+        let raced = race::race([(own, own_options), (&wide, &wide_options)], backends, timings)?;
+        if let Some([own, floats]) = raced {
+            is_wide = floats < own;
+            why = format!("whole plans in turns take {} with integers, {} in {name}", ms(own), ms(floats));
+        }
+    }
+    if is_wide {
+        let note = format!(
+            "--precision int8: the plan is in {name}, which is faster here ({why}); --obey-precision has integers all \
+             the same"
+        );
+        return Ok(Some(Settled { options: wide_options, optimized: wide, note }));
+    }
+    Ok(mixed.map(|(options, optimized, account)| {
+        let note = format!(
+            "--precision int8: {} of {} layers stay in {name}, for integers make them no faster: {} together ({why}); \
+             --obey-precision has integers all the same",
+            options.wide_layers.len(),
+            open.len(),
+            ms(account.ns())
+        );
+        Settled { options, optimized, note }
+    }))
+}
+
+/// A graph with its steps and what they cost.
+struct Account {
+    chosen: Chosen,
+    sizes: Sizes,
+    /// Of each step.
+    prices: Vec<f64>,
+    /// The layers of each step, as patterns of names see them.
+    layers: Vec<Vec<String>>,
+}
+
+impl Account {
+    fn of(
+        graph: &Graph,
+        backends: Backends<'_>,
+        options: &BuildOptions,
+        timings: &mut TimingCache,
+    ) -> Result<Account, BuildError> {
+        let sizes = Sizes::of(graph, options);
+        sizes.check(graph)?;
+        let catalog = Catalog::new(backends, &sizes, options);
+        let n_known = timings.len();
+        let priced = lower(graph, &catalog, &|_| true)
+            .and_then(|lowered| price(lowered, Wanted::All, &catalog, timings));
+        save_new_times(n_known, timings, options)?;
+        let chosen = at_tuned_sizes(priced?, &catalog);
+        let prices = step_prices(&chosen.draft, &chosen.choices, &chosen.picks, backends, &sizes);
+        let nodes: Vec<&Node> = graph.nodes().map(|(_, node)| node).collect();
+        let layers = chosen.draft.steps.iter().map(|step| {
+            let covered = step.nodes.iter().map(|&node| nodes[node as usize]);
+            covered.filter(|node| is_layer(&node.op)).map(|node| label(graph, node)).collect()
+        });
+        let layers = layers.collect();
+        Ok(Account { chosen, sizes, prices, layers })
+    }
+
+    /// One run, by the prices of its steps.
+    fn ns(&self) -> f64 {
+        self.prices.iter().sum()
+    }
+}
+
+/// Layers that are decided on together, since one step covers them in one of the graphs.
+struct Layers {
+    group_of: HashMap<String, usize>,
+    /// The open layers of each group.
+    open: Vec<Vec<String>>,
+    /// What each group costs in integers and in floats.
+    cut: Cut,
+}
+
+impl Layers {
+    fn new(open: &[String], pinned: &[String], accounts: [&Account; 2]) -> Layers {
+        let mut number: HashMap<&str, u32> = HashMap::new();
+        for name in accounts.iter().flat_map(|account| account.layers.iter().flatten()) {
+            let next = number.len() as u32;
+            number.entry(name).or_insert(next);
+        }
+        let mut joined = Joined::new(number.len());
+        for layers in accounts.iter().flat_map(|account| &account.layers) {
+            joined.join(&layers.iter().map(|name| number[name.as_str()]).collect::<Vec<u32>>());
+        }
+        let group_of: HashMap<String, usize> =
+            number.iter().map(|(name, &at)| (name.to_string(), joined.root(at as usize))).collect();
+        let mut layers =
+            Layers { open: vec![Vec::new(); group_of.len()], cut: Cut::new(group_of.len()), group_of };
+        for name in open {
+            if let Some(&group) = layers.group_of.get(name) {
+                layers.open[group].push(name.clone());
+            }
+        }
+        for (label, account) in [Label::Low, Label::Wide].into_iter().zip(accounts) {
+            let owners = layers.owners(account);
+            for (owners, ns) in owners.iter().zip(&account.prices) {
+                if let Some(&last) = owners.last() {
+                    layers.cut.add_cost(last, label, *ns);
+                }
+            }
+        }
+        // What is not open is as it is.
+        let Layers { open, cut, group_of } = &mut layers;
+        let pinned: BTreeSet<usize> = pinned.iter().filter_map(|name| group_of.get(name).copied()).collect();
+        for (group, open) in open.iter().enumerate() {
+            match (pinned.contains(&group), open.is_empty()) {
+                (true, _) => cut.fix(group, Label::Low),
+                (false, true) => cut.fix(group, Label::Wide),
+                (false, false) => {}
+            }
+        }
+        layers
+    }
+
+    /// The groups that each step belongs to: those of its layers, or of the layers that made what it reads.
+    fn owners(&self, account: &Account) -> Vec<BTreeSet<usize>> {
+        let draft = &account.chosen.draft;
+        let made_by = makers(draft);
+        let mut owners: Vec<BTreeSet<usize>> = Vec::with_capacity(draft.steps.len());
+        for (step, layers) in draft.steps.iter().zip(&account.layers) {
+            let own: BTreeSet<usize> = layers.iter().map(|name| self.group_of[name]).collect();
+            let read = step.inputs.iter().flatten().filter_map(|&value| owners.get(made_by[value]?.0));
+            owners.push(if own.is_empty() { read.flatten().copied().collect() } else { own });
+        }
+        owners
+    }
+
+    /// The open layers that had better stay wide. Between a wide layer and one of integers values are rounded, a pass over
+    /// them; from integers to floats only where others read the integers.
+    fn not_worth(mut self, in_floats: &Account, backends: Backends<'_>) -> Vec<String> {
+        let draft = &in_floats.chosen.draft;
+        let (made_by, owners) = (makers(draft), self.owners(in_floats));
+        let mut n_readers = vec![0; draft.values.len()];
+        draft
+            .steps
+            .iter()
+            .flat_map(|step| step.inputs.iter().flatten())
+            .for_each(|&value| n_readers[value] += 1);
+        for (idx, step) in draft.steps.iter().enumerate() {
+            for &value in step.inputs.iter().flatten() {
+                let Some((maker, _)) = made_by[value] else { continue };
+                let bytes = in_floats.sizes.operand(&draft.values[value].ty, Layout::Plain);
+                let ns = backends.get(step.target).prices().reorder(bytes.map_or(0, |o| o.span_bytes()));
+                let back = if n_readers[value] > 1 { ns } else { 0.0 };
+                for &from in &owners[maker] {
+                    for &to in owners[idx].iter().filter(|&&to| to != from) {
+                        self.cut.add_border(from, to, [back, ns]);
+                    }
+                }
+            }
+        }
+        let labels = self.cut.cheapest();
+        let wide = self.open.into_iter().zip(labels).filter(|(_, label)| *label == Label::Wide);
+        wide.flat_map(|(layers, _)| layers).collect()
+    }
+}

@@ -1,0 +1,55 @@
+//! Whole plans run in turns, where the prices of their steps are too close to tell which is faster.
+
+use std::time::{Duration, Instant};
+
+use planish_op::Value;
+use planish_runtime::{Context, Engine};
+
+use crate::backends::Backends;
+use crate::build::{Assembled, Optimized, assemble};
+use crate::check::random_inputs;
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::price::cache::TimingCache;
+use crate::stages::Stages;
+
+/// How often it is each plan's turn, and how long it runs then.
+const TURNS: usize = 7;
+const TURN: Duration = Duration::from_millis(40);
+
+/// The nanoseconds of a run of each, the best turn of both; `None` where they cannot be run on made-up inputs.
+pub(super) fn race(
+    both: [(&Optimized, &BuildOptions); 2],
+    backends: Backends<'_>,
+    timings: &mut TimingCache,
+) -> Result<Option<[f64; 2]>, BuildError> {
+    let mut runners = Vec::new();
+    for (optimized, options) in both {
+        let Optimized { graph, is_fixed, .. } = optimized;
+        let Assembled { plan, .. } =
+            assemble(graph, *is_fixed, backends, options, timings, &mut Stages::start())?;
+        let Some(inputs) = random_inputs(&plan) else { return Ok(None) };
+        let engine = Engine::new(plan, backends.all().to_vec());
+        let Ok(context) = engine.and_then(|engine| engine.context()) else { return Ok(None) };
+        runners.push((context, inputs, f64::INFINITY));
+    }
+    for turn in 0..=TURNS {
+        for (context, inputs, best) in &mut runners {
+            both[0].1.go_on()?;
+            let Some(ns) = one_turn(context, inputs) else { return Ok(None) };
+            // The first one brings everything into place.
+            *best = if turn == 0 { *best } else { best.min(ns) };
+        }
+    }
+    Ok(Some([runners[0].2, runners[1].2]))
+}
+
+/// The mean of as many runs as fit into a turn.
+fn one_turn(context: &mut Context, inputs: &[Value]) -> Option<f64> {
+    let (began, mut n_runs) = (Instant::now(), 0);
+    while n_runs == 0 || began.elapsed() < TURN {
+        context.run_values(inputs).ok()?;
+        n_runs += 1;
+    }
+    Some(began.elapsed().as_nanos() as f64 / f64::from(n_runs))
+}
