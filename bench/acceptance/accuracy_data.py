@@ -114,6 +114,12 @@ def sentences():
     return found
 
 
+def packed(texts, n):
+    """The same texts in `n` long ones."""
+    each = len(texts) // n
+    return [" ".join(texts[at * each:(at + 1) * each]) for at in range(n)]
+
+
 def tokens(folder, texts, length):
     """The inputs of MiniLM for texts, each cut or filled up to one length."""
     from tokenizers import Tokenizer
