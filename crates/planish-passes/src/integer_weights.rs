@@ -113,7 +113,7 @@ impl Rounded {
     ) -> Result<(Rounded, impl Fn(usize) -> usize + use<>), &'static str> {
         let values = weights.elements::<f32>().map_err(|_| "its weights are not in f32")?;
         let (n_channels, channel) = channels(&node.op, weights.shape());
-        let rounded = Rounded::to_nearest(&values, channel, n_channels, largest)?;
+        let rounded = Rounded::to_nearest(&values, &channel, n_channels, largest)?;
         Ok((rounded, channel))
     }
 }
