@@ -162,11 +162,12 @@ fn measured(case: &Case, subject: &Subject, args: &Sweep, exact: &mut Option<Exa
         let fields = report.as_object().into_iter().flatten();
         numbers.extend(fields.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))));
     }
-    let [low, high] = timed.interval_ms().unwrap_or([stats.median; 2]);
+    if let Some([low, high]) = timed.interval_ms() {
+        numbers.extend([("median_low_ms".to_string(), low), ("median_high_ms".to_string(), high)]);
+    }
     numbers.extend(
         [
-            ("median_low_ms", low),
-            ("median_high_ms", high),
+            ("restless", f64::from(u8::from(timed.is_restless()))),
             ("ms_per_sample", stats.median / case.batch as f64),
             ("samples_per_second", qps * case.batch as f64),
             ("weight_bytes", engine.weight_bytes() as f64),

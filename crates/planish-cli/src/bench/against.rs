@@ -1,9 +1,7 @@
 //! `bench --against base.json`: whether a plan became slower, or the machine only looks so.
 //!
-//! Two measurements at different times cannot be interleaved, so what drifts between them must be modelled. Blocks are
-//! compared as logarithms, by the time that is least disturbed (`Clock`), with each block's ruler as covariate: its slope is
-//! fitted within the two measurements, so that a ruler that tells nothing changes nothing. What is left between two
-//! processes of one plan (where its memory lies) cannot be seen from within; it enters as a variance of its own.
+//! Two measurements at different times cannot be interleaved. What is compared is therefore what other work on the machine
+//! changes least: the undisturbed times of rounds (`rounds`), as logarithms, by Welch's test.
 
 use std::path::{Path, PathBuf};
 
@@ -11,29 +9,23 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use planish::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-use super::blocks::Block;
-use super::told::{LEAST_BLOCKS, Z95, independent, quantile, sorted};
+use super::rounds::{self, Round};
 use crate::ending::Answer;
 
-/// The standard deviation of the time of one plan between processes, as a part of it.
-const BETWEEN_PROCESSES: f64 = 0.006;
-/// Blocks farther from the median than so many of their deviations were disturbed, and are left out.
-const OUTLIER: f64 = 3.0;
+/// What two processes of one plan differ by, as a standard deviation of the time: rounds of one process do not show it.
+const BETWEEN_PROCESSES: f64 = 0.004;
+/// Fewer rounds tell nothing.
+const LEAST_ROUNDS: usize = 3;
+/// An interval that is wider than this on each side does not shut out what matters.
+const WIDEST: f64 = 0.05;
+/// What Student's distribution leaves 2.5 % of at each end, by degrees of freedom from 1 on.
+const STUDENT: [f64; 12] = [12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18];
 
 /// A stored result.
 pub(super) struct Base {
     path: PathBuf,
     report: Value,
-    blocks: Vec<Block>,
-}
-
-/// Which time of a block is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Clock {
-    /// The wall's: the time of a run's quarter.
-    Wall,
-    /// What our threads worked: others cannot hold that up.
-    Worked,
+    rounds: Vec<Round>,
 }
 
 /// What was found.
@@ -41,11 +33,10 @@ enum Clock {
 pub(super) struct Verdict {
     /// By how much the new time is longer, as a part of the old one.
     change: f64,
-    /// The ends of its interval at 95 %.
+    /// The ends of its interval at 95 %; all that there is where too few rounds are left.
     interval: [f64; 2],
     /// Smaller changes are none.
     tolerance: f64,
-    clock: Clock,
 }
 
 /// What a verdict comes to.
@@ -63,18 +54,13 @@ impl Base {
         let text = planish::files::text::read(path).with_context(|| format!("cannot read {name}"))?;
         let text = text.with_context(|| format!("cannot read {name}: there is no such file"))?;
         let report: Value = serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
-        let blocks = report.get("blocks").and_then(Value::as_array);
-        let blocks =
-            blocks.and_then(|blocks| blocks.iter().map(Block::from_json).collect::<Option<Vec<_>>>());
-        let Some(blocks) = blocks else {
-            bail!("{name} is no result of `planish bench --json={name}`: it has no blocks of runs");
+        let rounds = report.get("rounds").and_then(Value::as_array);
+        let rounds =
+            rounds.and_then(|rounds| rounds.iter().map(Round::from_json).collect::<Option<Vec<_>>>());
+        let Some(rounds) = rounds else {
+            bail!("{name} is no result of `planish bench --json={name}`: it has no rounds of runs");
         };
-        ensure!(
-            blocks.len() >= LEAST_BLOCKS,
-            "{name} has {} blocks of runs, and fewer than {LEAST_BLOCKS} tell nothing; take it with a longer --duration",
-            blocks.len()
-        );
-        Ok(Base { path: path.to_path_buf(), report, blocks })
+        Ok(Base { path: path.to_path_buf(), report, rounds })
     }
 
     /// Refuses a result that was taken otherwise.
@@ -90,73 +76,42 @@ impl Base {
         Ok(())
     }
 
-    /// Compares with blocks of now.
-    pub(super) fn compare(&self, blocks: &[Block], tolerance: f64) -> Verdict {
-        compare(&self.blocks, blocks, tolerance)
+    /// Compares with rounds of now.
+    pub(super) fn compare(&self, rounds: &[Round], tolerance: f64) -> Verdict {
+        compare(&self.rounds, rounds, tolerance)
     }
 }
 
-fn compare(base: &[Block], now: &[Block], tolerance: f64) -> Verdict {
-    let worked = |blocks: &[Block]| blocks.iter().all(|block| block.cpu_ms.is_some_and(|ms| ms > 0.0));
-    let clock = if worked(base) && worked(now) { Clock::Worked } else { Clock::Wall };
-    let (base, now) = (Side::new(base, clock), Side::new(now, clock));
-    let slope = Side::slope(&base, &now);
-    let [(old, old_error), (new, new_error)] = [&base, &now].map(|side| side.level(slope));
-    let error = (old_error.powi(2) + new_error.powi(2) + 2.0 * BETWEEN_PROCESSES.powi(2)).sqrt();
-    let difference = new - old;
-    let ends = [difference - Z95 * error, difference + Z95 * error];
-    Verdict { change: difference.exp_m1(), interval: ends.map(f64::exp_m1), tolerance, clock }
+fn compare(base: &[Round], now: &[Round], tolerance: f64) -> Verdict {
+    let (old, new) = (Level::of(base), Level::of(now));
+    let difference = new.mean - old.mean;
+    let error = (old.error.powi(2) + new.error.powi(2) + 2.0 * BETWEEN_PROCESSES.powi(2)).sqrt();
+    let freedom = (old.n + new.n).saturating_sub(2);
+    let width = match old.n.min(new.n) >= LEAST_ROUNDS {
+        true => STUDENT[freedom.clamp(1, STUDENT.len()) - 1] * error,
+        false => f64::INFINITY,
+    };
+    let interval = [difference - width, difference + width].map(f64::exp_m1);
+    Verdict { change: difference.exp_m1(), interval, tolerance }
 }
 
-/// One measurement: logarithms of times and rulers of its blocks.
-struct Side {
-    times: Vec<f64>,
-    rulers: Vec<f64>,
+/// Where the rounds of a measurement lie, as a logarithm.
+struct Level {
+    mean: f64,
+    /// Standard error of the mean.
+    error: f64,
+    n: usize,
 }
 
-impl Side {
-    fn new(blocks: &[Block], clock: Clock) -> Side {
-        let time = |block: &Block| match clock {
-            Clock::Wall => block.quarter_ms,
-            Clock::Worked => block.cpu_ms.unwrap_or(block.quarter_ms),
-        };
-        Side {
-            times: blocks.iter().map(|block| time(block).max(1e-9).ln()).collect(),
-            // Without a ruler all are the same.
-            rulers: blocks.iter().map(|block| block.ruler_us.unwrap_or(1.0).max(1e-9).ln()).collect(),
-        }
+impl Level {
+    fn of(rounds: &[Round]) -> Level {
+        let logs: Vec<f64> = rounds::undisturbed(rounds).into_iter().map(f64::ln).collect();
+        let n = logs.len();
+        let mean = logs.iter().sum::<f64>() / n.max(1) as f64;
+        let variance =
+            logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n.saturating_sub(1).max(1) as f64;
+        Level { mean, error: (variance / n.max(1) as f64).sqrt(), n }
     }
-
-    /// How much of the ruler's movement the times follow, within both sides: between none of it and all.
-    fn slope(a: &Side, b: &Side) -> f64 {
-        let (mut along, mut square) = (0.0, 0.0);
-        for side in [a, b] {
-            let (time, ruler) = (middle(&side.times), middle(&side.rulers));
-            for (x, y) in side.rulers.iter().zip(&side.times) {
-                along += (x - ruler) * (y - time);
-                square += (x - ruler).powi(2);
-            }
-        }
-        if square > 0.0 { (along / square).clamp(0.0, 1.0) } else { 0.0 }
-    }
-
-    /// The level of the times without what the ruler tells, and its standard error.
-    fn level(&self, slope: f64) -> (f64, f64) {
-        let values: Vec<f64> =
-            self.times.iter().zip(&self.rulers).map(|(time, ruler)| time - slope * ruler).collect();
-        let median = middle(&values);
-        let deviations: Vec<f64> = values.iter().map(|x| (x - median).abs()).collect();
-        // Of a normal distribution the median of deviations is 0.6745 of the standard deviation.
-        let deviation = middle(&deviations) / 0.6745;
-        let kept: Vec<f64> =
-            values.iter().copied().filter(|x| (x - median).abs() <= OUTLIER * deviation.max(1e-12)).collect();
-        let mean = kept.iter().sum::<f64>() / kept.len().max(1) as f64;
-        (mean, deviation / independent(&kept).sqrt())
-    }
-}
-
-fn middle(values: &[f64]) -> f64 {
-    quantile(&sorted(values), 0.5)
 }
 
 impl Verdict {
@@ -166,25 +121,24 @@ impl Verdict {
             () if low > 0.0 && self.change > self.tolerance => Kind::Slower,
             () if high < 0.0 && self.change < -self.tolerance => Kind::Faster,
             // A change that matters is not shut out, and none is shown.
-            () if (high - low) / 2.0 > WIDEST => Kind::CannotTell,
+            () if high > WIDEST => Kind::CannotTell,
             () => Kind::Same,
         }
     }
 
     pub(super) fn line(&self) -> String {
         let percent = |part: f64| format!("{:+.1} %", 100.0 * part);
-        let [low, high] = self.interval.map(percent);
         let what = match self.kind() {
             Kind::Slower => "SLOWER",
             Kind::Faster => "faster",
             Kind::Same => "the same",
             Kind::CannotTell => "cannot be told",
         };
-        let clock = match self.clock {
-            Clock::Wall => "time of a run",
-            Clock::Worked => "processor time of a run",
-        };
-        format!("{what}: {clock} {} ({low} to {high} at 95 %)", percent(self.change))
+        if self.interval[1].is_infinite() {
+            return format!("{what}: too few runs were left alone");
+        }
+        let [low, high] = self.interval.map(percent);
+        format!("{what}: undisturbed time {} ({low} to {high} at 95 %)", percent(self.change))
     }
 
     pub(super) fn json(&self) -> Value {
@@ -194,8 +148,11 @@ impl Verdict {
             Kind::Same => "same",
             Kind::CannotTell => "cannot tell",
         };
-        let clock = if self.clock == Clock::Wall { "wall" } else { "processor" };
-        json!({ "verdict": verdict, "change": self.change, "change_interval": self.interval, "clock": clock })
+        let is_known = self.interval[1].is_finite();
+        json!({
+            "verdict": verdict, "change": is_known.then_some(self.change),
+            "change_interval": is_known.then_some(self.interval), "tolerance": self.tolerance,
+        })
     }
 
     /// No where it is slower; an error where this machine does not let one tell.
@@ -204,18 +161,33 @@ impl Verdict {
             Kind::Slower => Ok(Answer::No),
             Kind::Faster | Kind::Same => Ok(Answer::Yes),
             Kind::CannotTell => {
-                let half = 100.0 * (self.interval[1] - self.interval[0]) / 2.0;
-                Err(anyhow!(Error::new(
-                    ErrorKind::Lacking,
-                    format!(
-                        "the machine is too restless to compare: the change is known to ±{half:.1} % only; try a longer \
-                         --duration, or a quieter machine"
-                    )
-                )))
+                let message =
+                    "the machine is too restless to compare; try a longer --duration, or a quieter machine";
+                Err(anyhow!(Error::new(ErrorKind::Lacking, message)))
             }
         }
     }
 }
 
-/// An interval wider than this on each side does not shut out what matters.
-const WIDEST: f64 = 0.05;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(list: &[f64]) -> Vec<Round> {
+        let round = |ms: &f64| Round::from_json(&json!({ "undisturbed_ms": ms, "clean_times": 9 })).unwrap();
+        list.iter().map(round).collect()
+    }
+
+    #[test]
+    fn changes_beyond_the_noise_are_told_and_others_are_not() {
+        let base = rounds(&[1.000, 1.004, 0.998, 1.002, 0.997, 1.001]);
+        let kind = |list: &[f64]| compare(&base, &rounds(list), 0.01).kind();
+        assert_eq!(kind(&[1.031, 1.027, 1.034, 1.030, 1.029, 1.033]), Kind::Slower);
+        assert_eq!(kind(&[0.97, 0.972, 0.969, 0.971, 0.968, 0.97]), Kind::Faster);
+        assert_eq!(kind(&[1.003, 0.999, 1.006, 1.001, 1.004, 1.002]), Kind::Same);
+        // A round that was never left alone is left out; too few of them tell nothing.
+        assert_eq!(kind(&[1.003, 0.999, 1.9, 1.001, 1.004, 1.002]), Kind::Same);
+        assert_eq!(kind(&[1.003, 1.9, 1.8]), Kind::CannotTell);
+        assert_eq!(kind(&[1.0, 1.08, 0.96, 1.09, 0.97, 1.05]), Kind::CannotTell);
+    }
+}

@@ -8,7 +8,8 @@ use planish::{
     Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, Pipeline, Tensor, View, Wait,
 };
 
-use super::blocks::{self, BLOCKS, Begun, Block, Ruler, SHORTEST_BLOCK, Usage};
+use super::blocks::{self, BLOCKS, Begun, Block, SHORTEST_BLOCK, Usage};
+use super::rounds::{self, Round, Steps};
 use super::told::Told;
 use crate::memory::Held;
 
@@ -19,6 +20,8 @@ pub(crate) struct Timing {
     pub(crate) duration: Duration,
     /// At least so many runs.
     pub(crate) iterations: usize,
+    /// Whether the steps are timed too, for longer where that is needed.
+    pub(crate) is_profiled: bool,
     pub(crate) contexts: usize,
     pub(crate) threads: usize,
     pub(crate) streams: usize,
@@ -35,6 +38,7 @@ impl Timing {
             warmup,
             duration,
             iterations: 3,
+            is_profiled: false,
             contexts: 1,
             threads,
             streams: planish::DEFAULT_STREAMS,
@@ -50,6 +54,7 @@ impl Timing {
 pub(crate) struct Timed {
     pub(crate) times: Vec<Duration>,
     pub(crate) blocks: Vec<Block>,
+    pub(super) rounds: Vec<Round>,
     pub(crate) wall: Duration,
     pub(crate) arena_bytes: usize,
     /// What all threads together worked, from the first warm-up's end on.
@@ -66,12 +71,27 @@ impl Timed {
     pub(crate) fn interval_ms(&self) -> Option<[f64; 2]> {
         Told::of(&self.blocks).interval_ms
     }
+
+    /// Whether other work left the runs alone as far as is needed to tell plans apart.
+    pub(crate) fn is_restless(&self) -> bool {
+        Told::of(&self.blocks).is_restless()
+    }
+
+    /// Takes a further round in.
+    fn add(&mut self, round: Timed) {
+        self.times.extend(round.times);
+        self.blocks.extend(round.blocks);
+        self.rounds.extend(round.rounds);
+        self.wall += round.wall;
+        self.cpu = self.cpu.zip(round.cpu).map(|(sum, cpu)| sum + cpu);
+    }
 }
 
 /// What one context measured.
 struct Lap {
     times: Vec<Duration>,
     blocks: Vec<Block>,
+    steps: Steps,
     wall: Duration,
     arena_bytes: usize,
     cpu: Option<Duration>,
@@ -270,7 +290,7 @@ impl<'a> Ready<'a> {
     }
 
     /// Warms up, and runs for as long as the arguments say.
-    fn time(self, args: &Timing, on_device: bool) -> Result<Lap> {
+    fn time(self, args: &Timing, on_device: bool, names: &[&str]) -> Result<Lap> {
         let Ready { mut context, mut source, further, first, held } = self;
         let start = Instant::now();
         while start.elapsed() < args.warmup {
@@ -279,6 +299,7 @@ impl<'a> Ready<'a> {
         let usage = Usage::now();
         let start = Instant::now();
         let more = |n_runs: usize| start.elapsed() < args.duration || n_runs < args.iterations;
+        let mut steps = Steps::default();
         // Others of our own would be counted as well, and a pipeline of runs is not to be drained in between.
         let (times, blocks, wall) = match on_device || args.contexts > 1 {
             true => {
@@ -286,34 +307,88 @@ impl<'a> Ready<'a> {
                 let blocks = blocks::cut(&times);
                 (times, blocks, start.elapsed())
             }
-            false => by_blocks(&mut source, &mut context, args, &more)?,
+            false => by_blocks(&mut source, &mut context, args, names, &mut steps)?,
         };
         let cpu = Usage::now().zip(usage).map(|(end, start)| end.worked.saturating_sub(start.worked));
         let device = on_device.then(|| source.phases(&mut context)).transpose()?;
-        Ok(Lap { times, blocks, wall, arena_bytes: context.arena_bytes(), cpu, device, first, held })
+        Ok(Lap { times, blocks, steps, wall, arena_bytes: context.arena_bytes(), cpu, device, first, held })
     }
 }
+
+/// Steps that are not settled are timed for so many times a round's duration at most.
+const ROUND_PATIENCE: u32 = 2;
 
 /// Runs block by block; gives the time of each run, the blocks, and how long these were together.
 fn by_blocks(
     source: &mut Source<'_>,
     context: &mut Lane,
     args: &Timing,
-    more: &dyn Fn(usize) -> bool,
+    names: &[&str],
+    steps: &mut Steps,
 ) -> Result<(Vec<Duration>, Vec<Block>, Duration)> {
+    let start = Instant::now();
+    let more = |n_runs: usize| start.elapsed() < args.duration || n_runs < args.iterations;
     let length = (args.duration / BLOCKS).max(SHORTEST_BLOCK);
     let (mut times, mut blocks, mut wall) = (Vec::new(), Vec::new(), Duration::ZERO);
-    let mut ruler = Ruler::new();
-    while more(times.len()) {
-        let begun = Begun::now(&mut ruler);
-        let goes_on = |n_runs: usize| n_runs == 0 || (begun.elapsed() < length && more(times.len() + n_runs));
-        let runs = source.run_while(context, Vec::new(), &goes_on)?;
+    let goes_on = |steps: &Steps| {
+        args.is_profiled && start.elapsed() < ROUND_PATIENCE * args.duration && !steps.are_settled()
+    };
+    while more(times.len()) || goes_on(steps) {
+        let begun = Begun::now();
+        let within = |n_runs: usize| n_runs == 0 || begun.elapsed() < length;
+        let runs = source.run_while(context, Vec::new(), &within)?;
         let (block, took) = begun.end(&runs);
         times.extend(runs);
         blocks.push(block);
         wall += took;
+        if let (true, Source::Views(views)) = (args.is_profiled, &source) {
+            let inputs: Vec<(&str, View<'_>)> = names.iter().copied().zip(views.iter().copied()).collect();
+            let begun = Instant::now();
+            while begun.elapsed() < length {
+                steps.add(&context.profile(&inputs)?);
+            }
+        }
     }
     Ok((times, blocks, wall))
+}
+
+/// Rounds of a measurement that is stored or compared: where some were never left alone, more are made, for so many times
+/// the duration at most.
+const ROUNDS: u32 = 6;
+const PATIENCE: u32 = 5;
+
+/// Times in rounds, each with a context of its own, and with an engine of its own where `reopen` gives one: where memory
+/// lies is drawn anew.
+pub(crate) fn run_rounds(
+    engine: &Engine,
+    reopen: &dyn Fn() -> Result<Option<Engine>>,
+    names: &[&str],
+    tensors: &[Tensor],
+    args: &Timing,
+) -> Result<Timed> {
+    let share = Timing {
+        duration: args.duration / ROUNDS,
+        warmup: args.warmup / ROUNDS,
+        iterations: args.iterations.div_ceil(ROUNDS as usize),
+        is_profiled: true,
+        ..*args
+    };
+    let start = Instant::now();
+    let mut timed = run_all(engine, names, tensors, &Timing { warmup: args.warmup, ..share })?;
+    // Each is kept until the next one has its memory, so that this is other memory.
+    let mut last: Option<Engine> = None;
+    for n_rounds in 1.. {
+        let n_good = rounds::undisturbed(&timed.rounds).len();
+        let is_late = start.elapsed() > PATIENCE * args.duration;
+        if n_rounds >= ROUNDS && (n_good >= ROUNDS as usize || is_late) {
+            break;
+        }
+        let next = reopen()?;
+        drop(last.take());
+        timed.add(run_all(next.as_ref().unwrap_or(engine), names, tensors, &share)?);
+        last = next;
+    }
+    Ok(timed)
 }
 
 pub(crate) fn run_all(engine: &Engine, names: &[&str], tensors: &[Tensor], args: &Timing) -> Result<Timed> {
@@ -327,8 +402,9 @@ pub(crate) fn run_all(engine: &Engine, names: &[&str], tensors: &[Tensor], args:
     let results: Vec<Result<_>> = std::thread::scope(|scope| {
         let mut ready = ready.into_iter();
         let first = ready.next();
-        let others: Vec<_> = ready.map(|ready| scope.spawn(move || ready.time(args, on_device))).collect();
-        let mut results: Vec<_> = first.map(|ready| ready.time(args, on_device)).into_iter().collect();
+        let others: Vec<_> =
+            ready.map(|ready| scope.spawn(move || ready.time(args, on_device, names))).collect();
+        let mut results: Vec<_> = first.map(|ready| ready.time(args, on_device, names)).into_iter().collect();
         for other in others {
             results.push(other.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked"))));
         }
@@ -337,6 +413,7 @@ pub(crate) fn run_all(engine: &Engine, names: &[&str], tensors: &[Tensor], args:
     let mut timed = Timed {
         times: Vec::new(),
         blocks: Vec::new(),
+        rounds: Vec::new(),
         wall: Duration::ZERO,
         arena_bytes: 0,
         cpu: None,
@@ -345,9 +422,11 @@ pub(crate) fn run_all(engine: &Engine, names: &[&str], tensors: &[Tensor], args:
         held: Vec::new(),
     };
     for result in results {
-        let Lap { times, blocks, wall, arena_bytes, cpu, device, first, held } =
+        let Lap { times, blocks, steps, wall, arena_bytes, cpu, device, first, held } =
             result.context("the run failed")?;
         timed.times.extend(times);
+        // With several contexts each is a round of its own.
+        timed.rounds.extend(Round::of(&steps, &blocks));
         timed.blocks.extend(blocks);
         // Each counts the whole process, over nearly the same time.
         timed.cpu = timed.cpu.max(cpu);

@@ -6,9 +6,9 @@ use super::blocks::Block;
 use crate::print;
 
 /// The quantile of a normal distribution that leaves 2.5 % at each end.
-pub(super) const Z95: f64 = 1.96;
+const Z95: f64 = 1.96;
 /// Fewer blocks tell nothing of what lies between them.
-pub(super) const LEAST_BLOCKS: usize = 6;
+const LEAST_BLOCKS: usize = 6;
 /// A median that is known no better than this, as a part of it, does not tell plans apart that differ by a few percent.
 const RESTLESS: f64 = 0.02;
 /// Neither do runs that others held up for so large a part of their time.
@@ -98,7 +98,7 @@ pub(super) fn quantile(sorted: &[f64], part: f64) -> f64 {
 }
 
 /// As many independent numbers as a row of numbers is worth that hang on those before them.
-pub(super) fn independent(values: &[f64]) -> f64 {
+fn independent(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n.max(1.0);
     let variance: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();

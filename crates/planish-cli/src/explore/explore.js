@@ -125,11 +125,14 @@ function drawLines() {
   const g = lines.getContext("2d"), place = new Map();
   g.setTransform(scale, 0, 0, scale, 0, 0);
   g.clearRect(0, 0, w, h);
-  for (let i = after.first; i < after.last; i++) place.set(after.items[i].id, (i + .5) * ROW - after.element.scrollTop);
+  // The lists begin below their headings, the canvas does not.
+  const top = lines.getBoundingClientRect().top, down = (list) => list.element.getBoundingClientRect().top - top - list.element.scrollTop;
+  const left = down(before), right = down(after);
+  for (let i = after.first; i < after.last; i++) place.set(after.items[i].id, (i + .5) * ROW + right);
   for (let i = before.first; i < before.last; i++) {
     const node = before.items[i];
     if (!place.has(node.layer)) continue;
-    const y = (i + .5) * ROW - before.element.scrollTop, z = place.get(node.layer), on = before.isOn(node);
+    const y = (i + .5) * ROW + left, z = place.get(node.layer), on = before.isOn(node);
     g.strokeStyle = on ? "#d55e00" : "#b7bdc7";
     g.lineWidth = on ? 2 : 1;
     g.beginPath(); g.moveTo(0, y); g.bezierCurveTo(w / 2, y, w / 2, z, w, z); g.stroke();
@@ -176,7 +179,7 @@ function field(list, name, value) {
 }
 function table(rows) {
   const t = make("table");
-  rows.forEach((cells) => { const r = t.appendChild(make("tr")); cells.forEach((cell, k) => r.append(make("td", k && typeof cell === "number" ? "n" : "", cell))); });
+  rows.forEach((cells) => { const r = t.appendChild(make("tr")); cells.forEach((cell) => r.append(make("td", "", cell))); });
   return t;
 }
 function tell(item, layer) {
@@ -206,7 +209,7 @@ function tell(item, layer) {
     side.append(make("h3", "", title), table(ports.filter(Boolean).map((p) => [p.name, p.type, [p.layout === "plain" ? "" : p.layout, p.storage].filter(Boolean).join(", ")])));
   }
   if (layer.tried && layer.tried.length) {
-    side.append(make("h3", "", `tried (${layer.tried.length})`), table(layer.tried.slice(0, 60).map(([name, t, measured]) => [name, us(t) + " us", measured ? "measured" : "predicted"])));
+    side.append(make("h3", "", `tried (${layer.tried.length})`), table(layer.tried.slice(0, 60).map(([name, t, measured]) => [name, `${us(t)}\u00a0us${measured ? "" : "\u00a0predicted"}`])));
   }
   side.append(make("h3", "", "nodes"), table(layer.of.length ? layer.of.map((node) => [node.name, node.op, node.fate]) : layer.nodes));
 }
@@ -232,7 +235,8 @@ function drawMemory() {
   g.fillStyle = "#9ecae8"; g.strokeStyle = "#0072b2";
   g.beginPath(); g.moveTo(left, bottom);
   alive.forEach((b, i) => { g.lineTo(x(i), y(b)); g.lineTo(x(i + 1), y(b)); });
-  g.lineTo(right, bottom); g.closePath(); g.fill(); g.stroke();
+  g.lineTo(right, bottom); g.closePath(); g.fill();
+  if (alive.length < 500) g.stroke();
   const layer = layerList.selected;
   if (layer) { g.fillStyle = "#d55e00"; g.fillRect(x(layer.id), top, Math.max(2, x(1) - x(0)), bottom - top); }
   g.fillStyle = "#5b6270";

@@ -7,9 +7,9 @@ use super::escaped;
 use super::scale::Scale;
 
 /// The size in pixels, and what the edges leave for words.
-const WIDTH: f64 = 720.0;
-const PLOT_HEIGHT: f64 = 300.0;
-const LEFT: f64 = 64.0;
+const WIDTH: f64 = 560.0;
+const PLOT_HEIGHT: f64 = 260.0;
+const LEFT: f64 = 56.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 44.0;
 const BELOW: f64 = 48.0;
@@ -19,6 +19,9 @@ const LEGEND: f64 = 20.0;
 const LETTER: f64 = 6.6;
 /// More points than this get no marks.
 const MOST_MARKS: usize = 60;
+
+/// More places than this get round numbers as ticks.
+const MOST_OWN_TICKS: usize = 8;
 
 /// Colours that people with any eyes tell apart (Okabe and Ito).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333"];
@@ -147,7 +150,7 @@ impl Chart {
             );
         }
         let ticks = match self.names.len() {
-            0 => x.ticks(),
+            0 => self.own_ticks().unwrap_or_else(|| x.ticks()),
             _ => self.names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
         };
         let longest = ticks.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(1);
@@ -171,6 +174,16 @@ impl Chart {
             bottom + 34.0,
             escaped(&self.x_label)
         );
+    }
+
+    /// Where there are only a few places along x, and these matter more than round numbers, all of them.
+    fn own_ticks(&self) -> Option<Vec<(f64, String)>> {
+        let mut places: Vec<f64> =
+            self.series.iter().flat_map(|series| &series.points).map(|point| point.x).collect();
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+        let are_few = self.x == Spread::Close && places.len() <= MOST_OWN_TICKS;
+        are_few.then(|| places.into_iter().map(|x| (x, x.to_string())).collect())
     }
 
     /// The rows of the legend: which series stands where. One series needs none.

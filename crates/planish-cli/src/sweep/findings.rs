@@ -76,6 +76,13 @@ pub(super) fn of(rows: &[&Row]) -> Vec<String> {
         ));
     }
     found.extend(gains(rows));
+    let n_restless = rows.iter().filter(|row| row.number("restless") == Some(1.0)).count();
+    if n_restless > 0 {
+        found.push(format!(
+            "the machine was restless during {n_restless} of {} measurements: their times are upper bounds",
+            rows.len()
+        ));
+    }
     found
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Row {
 }
 
 /// The numbers of a row, in the order of the table.
-pub(super) const NUMBERS: [&str; 19] = [
+pub(super) const NUMBERS: [&str; 20] = [
     "median_ms",
     "median_low_ms",
     "median_high_ms",
@@ -46,6 +46,7 @@ pub(super) const NUMBERS: [&str; 19] = [
     "plan_bytes",
     "build_ms",
     "relative_l2",
+    "restless",
 ];
 
 impl Row {
@@ -55,7 +56,8 @@ impl Row {
 
     /// What lines of charts are told apart by, besides size and batch.
     pub(super) fn how(&self) -> String {
-        format!("{} on {}, {} threads", self.precision, self.device, self.threads)
+        let s = if self.threads == 1 { "" } else { "s" };
+        format!("{} on {}, {} thread{s}", self.precision, self.device, self.threads)
     }
 
     fn json(&self) -> Value {

@@ -35,10 +35,8 @@ fn a_result_is_stored_and_compared() {
     };
     let scaled = |factor: f64| {
         move |report: &mut Value| {
-            for block in report["blocks"].as_array_mut().unwrap() {
-                for name in ["median_ms", "quarter_ms", "cpu_ms"] {
-                    block[name] = (block[name].as_f64().unwrap() * factor).into();
-                }
+            for round in report["rounds"].as_array_mut().unwrap() {
+                round["undisturbed_ms"] = (round["undisturbed_ms"].as_f64().unwrap() * factor).into();
             }
         }
     };
@@ -55,11 +53,11 @@ fn a_result_is_stored_and_compared() {
         "{}",
         ended.stderr
     );
-    let blockless = changed("none.json", &|report: &mut Value| report["blocks"] = Value::Null);
+    let roundless = changed("none.json", &|report: &mut Value| report["rounds"] = Value::Null);
     fails(
         &folder,
-        &[&bench[..], &["--against", &blockless]].concat(),
+        &[&bench[..], &["--against", &roundless]].concat(),
         2,
-        "{}/none.json is no result of `planish bench --json={}/none.json`: it has no blocks of runs",
+        "{}/none.json is no result of `planish bench --json={}/none.json`: it has no rounds of runs",
     );
 }
