@@ -130,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn the_account_goes_forward() {
+    fn a_block_has_its_runs_and_its_account() {
         let (block, wall) = Begun::now().end(&[Duration::from_millis(2), Duration::from_millis(4)]);
         assert!(wall > Duration::ZERO && block.runs == 2 && block.median_ms > 1.0);
-        let (first, second) = (Usage::now(), Usage::now());
-        assert!(first.zip(second).is_none_or(|(first, second)| second.worked >= first.worked));
+        // Threads of other tests that end take their account with them, so that two sums cannot be compared here.
+        assert!(Usage::now().is_none_or(|usage| !usage.worked.is_zero()));
     }
 }
