@@ -59,7 +59,7 @@ pub(crate) fn lower_precision(
             Ok(graph)
         }
         Some(storage) => {
-            let ranges = if is_int8 { HashMap::new() } else { options.ranges.clone() };
+            let ranges = if is_quantized { HashMap::new() } else { options.ranges.clone() };
             let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone(), ranges);
             let (graph, _, reasons) = run_and_explain(pipeline, "lower_precision", graph, options, passes)?;
             if !is_quantized {
