@@ -18,6 +18,10 @@ const ZIG: &str = "requirements-zig.txt";
 const TEST: &str = "requirements-python.txt";
 /// The runtimes that facades are held against.
 const OTHERS: &str = "requirements.txt";
+/// PyTorch, with what exports its modules.
+const TORCH: &str = "requirements-torch.txt";
+/// Tests that the ordinary ones leave out.
+const APART: [&str; 2] = ["others", "torch"];
 
 /// Options of `cargo xtask python`.
 #[derive(clap::Args)]
@@ -25,6 +29,9 @@ pub(crate) struct Options {
     /// Hold the facades of other runtimes against those themselves, which pip fetches.
     #[arg(long)]
     others: bool,
+    /// Test what needs PyTorch, which pip fetches (gigabytes): modules, exports, and the backend of torch.compile.
+    #[arg(long, conflicts_with = "others")]
+    torch: bool,
     /// Passed on to pytest.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pytest: Vec<String>,
@@ -90,16 +97,19 @@ pub(crate) fn wheel() -> Result<bool> {
 /// `cargo xtask python`: builds the wheel, installs it where nothing but numpy is, and runs its tests there.
 pub(crate) fn test(options: &Options) -> Result<bool> {
     let wheel = build(&Kind::ForTests)?;
-    let (name, requirements, tests) = match options.others {
-        false => ("python", &[TEST][..], "tests"),
-        true => ("python-others", &[TEST, OTHERS][..], "tests/others"),
+    let (name, requirements, tests) = match (options.others, options.torch) {
+        (true, _) => ("python-others", &[TEST, OTHERS][..], "tests/others"),
+        (_, true) => ("python-torch", &[TEST, TORCH][..], "tests/torch"),
+        _ => ("python", &[TEST][..], "tests"),
     };
     let python = environment(name, requirements)?;
     install(&python, &[OsStr::new("--force-reinstall"), OsStr::new("--no-deps"), wheel.as_os_str()])?;
     let mut pytest = Command::new(&python);
     pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]);
-    if !options.others {
-        pytest.arg("--ignore").arg(Path::new("crates/planish-python/tests/others"));
+    if tests == "tests" {
+        for folder in APART {
+            pytest.arg("--ignore").arg(Path::new("crates/planish-python/tests").join(folder));
+        }
     }
     pytest.args(&options.pytest).arg(Path::new("crates/planish-python").join(tests));
     succeeds(&mut pytest)
@@ -107,7 +117,7 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
 
 /// As the ordinary tests run it.
 pub(crate) fn ordinary_test() -> Result<bool> {
-    test(&Options { others: false, pytest: Vec::new() })
+    test(&Options { others: false, torch: false, pytest: Vec::new() })
 }
 
 /// Runs a command in the root folder and says how it went.

@@ -8,6 +8,7 @@ use planish::shapes::{self, List, sizes_text};
 use planish::{
     Builder, Cached, CalibrationBuilder, Calibrator, Device, ErrorKind, Opened, PlanCache, Precision, Profile,
 };
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -154,7 +155,8 @@ pub(crate) fn calibrate(
 
 /// Builds a plan of a model: optimized, tuned and checked for this machine.
 ///
-/// `model` is the path of an ONNX file, its bytes, or a `planish.Model`.
+/// `model` is the path of an ONNX file, its bytes, a `planish.Model`, or a module of PyTorch's with `example_inputs` (a
+/// tensor, a tuple of them, or a dict), which goes through `torch.onnx`; `dynamic_shapes` is as `torch.export` takes it.
 ///
 /// - `precision`: what it is computed in: `fp32`, `tf32`, `fp16`, `bf16`, or `int8` or `fp8` by the ranges of `calib`
 /// - `calib`: a `planish.Calibration`, the path of its file (or of a cache of TensorRT), or samples as `planish.calibrate`
@@ -181,7 +183,7 @@ pub(crate) fn calibrate(
 /// planish.errors.WrongShape: ...
 #[pyfunction]
 #[pyo3(signature = (
-    model, *, precision="fp32", calib=None, calibrator="entropy", shapes=None, profiles=None, device="auto",
+    model, example_inputs=None, *, dynamic_shapes=None, precision="fp32", calib=None, calibrator="entropy", shapes=None, profiles=None, device="auto",
     threads=None, tune_level=None, timing_cache=None, build_time=None, workspace=None, fp32_layers=None,
     int8_layers=None, strict=false, verify=true, cache=false, progress=None,
 ))]
@@ -189,6 +191,8 @@ pub(crate) fn calibrate(
 pub(crate) fn build(
     py: Python<'_>,
     model: &Bound<'_, PyAny>,
+    example_inputs: Option<&Bound<'_, PyAny>>,
+    dynamic_shapes: Option<&Bound<'_, PyAny>>,
     precision: &str,
     calib: Option<&Bound<'_, PyAny>>,
     calibrator: &str,
@@ -208,7 +212,13 @@ pub(crate) fn build(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Plan> {
     let refuse = |message: String| wrong(py, ErrorKind::BadOption, message);
-    let model = Model::of(model)?.inner;
+    let model = match example_inputs {
+        Some(inputs) => {
+            let exporter = py.import(intern!(py, "planish.torch"))?.getattr(intern!(py, "model_of"))?;
+            Model::of(&exporter.call1((model, inputs, dynamic_shapes))?)?.inner
+        }
+        None => Model::of(model)?.inner,
+    };
     let device = parse_device(py, device)?.settled();
     let precision = Precision::named(precision).ok_or_else(|| {
         refuse(format!("`{precision}` is not a precision; give fp32, tf32, fp16, bf16, int8 or fp8"))

@@ -1,12 +1,12 @@
 //! Lists of items in batches, and sliding windows over images that are larger than a model's input.
 
-use planish::{Blend, ErrorKind, HostBuffer, NamedTensors, Padding, Session, SlidingWindow, Tensor, View};
+use planish::{Blend, ErrorKind, NamedTensors, Padding, Session, SlidingWindow, Tensor, View};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::borrowed::{Borrowed, Framework};
 use crate::errors::{OrRaise, wrong};
-use crate::memory::to_python;
+use crate::memory::copy_to_python;
 use crate::runs::Runs;
 
 /// A number for every axis, or one for all.
@@ -49,10 +49,8 @@ fn outputs<'py>(
     framework: Framework,
 ) -> PyResult<Bound<'py, PyAny>> {
     let array = |tensor: Tensor| {
-        let mut buffer = HostBuffer::zeros(tensor.dtype(), tensor.shape()).or_raise(py)?;
-        buffer.bytes_mut().copy_from_slice(tensor.bytes());
         runs.count_copy();
-        to_python(py, buffer, framework)
+        copy_to_python(py, &tensor, framework)
     };
     Runs::called(py, made.into_tensors().into_iter().map(array).collect::<PyResult<Vec<_>>>()?)
 }

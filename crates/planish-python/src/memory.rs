@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use planish::{DType, ErrorKind, HostBuffer};
+use planish::{DType, ErrorKind, HostBuffer, Tensor};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -193,6 +193,17 @@ fn small_type(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
 static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static FROM_DLPACK_TORCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static FROM_DLPACK_JAX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// A copy of a tensor as an array of the caller's framework.
+pub(crate) fn copy_to_python<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    framework: Framework,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut buffer = HostBuffer::zeros(tensor.dtype(), tensor.shape()).or_raise(py)?;
+    buffer.bytes_mut().copy_from_slice(tensor.bytes());
+    to_python(py, buffer, framework)
+}
 
 /// An output as an array of the caller's framework, over its own memory.
 pub(crate) fn to_python<'py>(

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-use planish::{Bytes, ErrorKind};
+use planish::graph::interpret;
+use planish::{Bytes, ErrorKind, Value};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyType};
 
+use crate::borrowed::{Borrowed, Framework};
 use crate::errors::{OrRaise, wrong};
+use crate::memory::copy_to_python;
 use crate::metadata::Metadata;
 use crate::port::TensorInfo;
 
@@ -45,6 +48,37 @@ impl Model {
     /// Writes the model as an ONNX file.
     fn save_onnx(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         py.detach(|| self.inner.save_onnx(path)).or_raise(py)
+    }
+
+    /// The outputs on a dict of inputs, by the exact reference that plans are checked against: slow, and right.
+    ///
+    /// >>> model = planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }')
+    /// >>> model.evaluate({"x": numpy.float32([-1, 2])})
+    /// {'y': array([0., 2.], dtype=float32)}
+    fn evaluate<'py>(&self, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        let (py, graph) = (inputs.py(), self.inner.graph());
+        let mut values = Vec::new();
+        for &id in graph.inputs() {
+            let value = graph.value(id);
+            let name = value.name.to_string();
+            let Some(given) = inputs.get_item(&name)? else {
+                return Err(wrong(py, ErrorKind::WrongInputs, format!("input `{name}` is missing")));
+            };
+            let wanted = value.ty.as_tensor().map(|ty| ty.dtype);
+            values.push(Value::from(Borrowed::of(&given, &name, wanted)?.to_tensor(py)?));
+        }
+        let made = py.detach(|| interpret(graph, values));
+        let made = made.map_err(|error| wrong(py, ErrorKind::BadValues, error.to_string()))?;
+        let outputs = PyDict::new(py);
+        for (&id, value) in graph.outputs().iter().zip(&made) {
+            let name = graph.value(id).name.to_string();
+            let Some(tensor) = value.as_tensor() else {
+                let message = format!("output `{name}` is no tensor, which has no array");
+                return Err(wrong(py, ErrorKind::Unsupported, message));
+            };
+            outputs.set_item(name, copy_to_python(py, tensor, Framework::Numpy)?)?;
+        }
+        Ok(outputs)
     }
 
     /// The name that the model gives itself.

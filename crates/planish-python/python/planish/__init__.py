@@ -44,12 +44,23 @@ __all__ = [
     "calibrate",
     "describe",
     "errors",
+    "export",
     "is_plan",
     "load",
 ]
 
 # The `nvidia-*` wheels of this environment, wherever this Python was started from.
 _look_in_packages([folder for folder in sys.path if os.path.isdir(os.path.join(folder, "nvidia"))])
+
+
+def export(module, example_inputs, path=None, **options):
+    """Writes a module of PyTorch's as an ONNX file; `check=True` compares every hop of the way to a plan.
+
+    What `planish.torch.export` does, which has the options.
+    """
+    from .torch import export
+
+    return export(module, example_inputs, path, **options)
 
 
 def _reload(path, device, threads):

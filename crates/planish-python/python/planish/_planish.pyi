@@ -51,6 +51,7 @@ class Model:
     @classmethod
     def parse(cls, text: str) -> Model: ...
     def save_onnx(self, path: Path) -> None: ...
+    def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Any]: ...
     @property
     def name(self) -> str: ...
     @property
@@ -154,8 +155,10 @@ class Pool:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Any]: ...
 
 def build(
-    model: ModelSource,
+    model: Any,
+    example_inputs: Any = None,
     *,
+    dynamic_shapes: Any = None,
     precision: str = "fp32",
     calib: Union[Calibration, Path, Samples, None] = None,
     calibrator: str = "entropy",
