@@ -8,6 +8,7 @@ mod debug;
 mod edit;
 mod explore;
 mod exporter;
+mod polygraphy;
 mod quantize;
 mod refit;
 mod sign;
@@ -29,6 +30,7 @@ pub(crate) use debug::{Asking, Debug, DebugAccuracy, DebugReduce, DebugReplay, D
 pub(crate) use edit::{Extract, Insert, Reshape, Sanitize, Simplify, Surgeon};
 pub(crate) use explore::Explore;
 pub(crate) use exporter::Exporter;
+pub(crate) use polygraphy::{Polygraphy, PolygraphyRun};
 pub(crate) use quantize::Quantize;
 pub(crate) use refit::Refit;
 pub(crate) use sign::{Sign, Verify};
@@ -138,6 +140,9 @@ pub(crate) enum Command {
     /// Build and measure by the flags of TensorRT's trtexec 8 to 11, for scripts that have them
     #[command(disable_help_flag = true)]
     Trtexec(Trtexec),
+    /// Compare backends by the flags of Polygraphy, for scripts that have them
+    #[command(subcommand)]
+    Polygraphy(Polygraphy),
     /// Print what a shell needs to complete commands: planish completions bash > ~/.local/share/bash-completion/completions/planish
     Completions(Completions),
     /// Write manual pages into a folder, one for each command
@@ -184,6 +189,7 @@ impl Command {
             Command::Sign(_)
             | Command::Demo(_)
             | Command::Trtexec(_)
+            | Command::Polygraphy(_)
             | Command::Completions(_)
             | Command::Man(_) => {
                 return None;

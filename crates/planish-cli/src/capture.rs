@@ -11,6 +11,7 @@ use planish::{Bytes, Tensor};
 use serde_json::{Value, json};
 
 use crate::args::{Backend, Run};
+use crate::compare::NamedOutputs;
 use crate::files::{self, Kind};
 use crate::{load, say_note};
 
@@ -21,21 +22,22 @@ const OUTPUT: &str = "output:";
 /// Before files in arguments.
 const HERE: char = '@';
 
-/// Named outputs.
-pub(crate) type Outputs = Vec<(String, Tensor)>;
-
 /// A captured run.
 pub(crate) struct Capture {
     /// `capture.json`.
     pub(crate) about: Value,
     /// Files by name.
     files: Vec<(String, Vec<u8>)>,
-    pub(crate) outputs: Outputs,
+    pub(crate) outputs: NamedOutputs,
 }
 
 /// Runs `work` and writes what it was asked for and how it ended. The file is there before the run begins, for runs that end
 /// the process.
-pub(crate) fn around(args: &Run, path: &Path, work: impl FnOnce() -> Result<Outputs>) -> Result<Outputs> {
+pub(crate) fn around(
+    args: &Run,
+    path: &Path,
+    work: impl FnOnce() -> Result<NamedOutputs>,
+) -> Result<NamedOutputs> {
     let mut given = vec![args.model.as_path()];
     given.extend(args.inputs.as_deref());
     files::check_target(path, Kind::Npz, &given)?;

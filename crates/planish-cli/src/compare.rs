@@ -1,7 +1,6 @@
 //! `planish compare`: models, plans, backends and precisions held against each other on the same inputs.
 
 mod layers;
-mod onnxruntime;
 mod show;
 mod subject;
 
@@ -13,11 +12,11 @@ use planish::{Accuracy, LabelCount, Metrics, Sample, Tensor};
 
 use crate::args::{Compare, Runs};
 use crate::ending::Answer;
-use crate::{calibrate, contract, files, print, say_note};
+use crate::{calibrate, contract, files, onnxruntime, print, say_note};
 use subject::{How, Ready};
 
 /// A sample's outputs.
-type NamedOutputs = Vec<(String, Tensor)>;
+pub(crate) type NamedOutputs = Vec<(String, Tensor)>;
 
 /// One subject beside another.
 struct Compared {

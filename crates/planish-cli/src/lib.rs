@@ -24,8 +24,10 @@ mod interrupt;
 mod last_words;
 mod load;
 mod memory;
+mod onnxruntime;
 mod page;
 mod pins;
+mod polygraphy;
 mod print;
 mod printable;
 mod profile;
@@ -117,6 +119,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),
         Command::Trtexec(args) => trtexec::command(&args, out),
+        Command::Polygraphy(args) => polygraphy::command(&args, out),
         Command::Completions(args) => words::completions(&args, out),
         Command::Man(args) => words::man(&args, out),
     }

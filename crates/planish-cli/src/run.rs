@@ -14,6 +14,7 @@ use planish::{Device, Model, Tensor, Value, onnx};
 use serde_json::json;
 
 use crate::args::{AskedPrecision, Backend, Building, Run};
+use crate::compare::NamedOutputs;
 use crate::ending::Answer;
 use crate::{capture, files, load, print, progress, say_note};
 
@@ -26,7 +27,7 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
 }
 
 /// Runs the model, shows and saves its outputs, and gives them.
-pub(crate) fn perform(args: &Run, out: &mut dyn Write) -> Result<capture::Outputs> {
+pub(crate) fn perform(args: &Run, out: &mut dyn Write) -> Result<NamedOutputs> {
     let device = match args.backend {
         Some(Backend::Cpu) => Device::Cpu,
         Some(Backend::Cuda) => Device::Cuda(0),

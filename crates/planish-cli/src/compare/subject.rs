@@ -8,8 +8,9 @@ use planish::graph::{Graph, interpret_with};
 use planish::io::npy;
 use planish::{Accuracy, ContextOptions, Device, Engine, Limits, Model, Plan, Sample, Value};
 
-use super::{NamedOutputs, onnxruntime};
+use super::NamedOutputs;
 use crate::args::{AskedPrecision, Building, Calibrating, Compare, Opening, Runs, Subject};
+use crate::onnxruntime;
 use crate::{load, progress};
 
 /// One of those that are compared.

@@ -8,7 +8,8 @@ use planish::Metrics;
 use serde_json::json;
 
 use crate::args::{Args, Command, DebugReplay};
-use crate::capture::{Capture, Outputs};
+use crate::capture::Capture;
+use crate::compare::NamedOutputs;
 use crate::ending::Answer;
 use crate::scratch::Scratch;
 use crate::{print, run};
@@ -74,7 +75,7 @@ fn plain(error: &str) -> String {
 /// Results on another machine differ in their last digits; beyond this they are others.
 const SAME: f64 = 1e-4;
 
-fn compared(then: &Outputs, now: &Outputs) -> (bool, String) {
+fn compared(then: &NamedOutputs, now: &NamedOutputs) -> (bool, String) {
     if then.len() != now.len() {
         return (false, format!("{} outputs, there were {}", now.len(), then.len()));
     }

@@ -14,6 +14,7 @@ mod hunt;
 mod inspect;
 mod limits;
 mod peaks;
+mod polygraphy;
 mod progress;
 mod quantize;
 mod refit;

@@ -1,18 +1,19 @@
 //! ONNX Runtime beside us, where its Python package can be found: in a process of its own, with arrays in files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish::io::npy;
 use planish::{Error, ErrorKind, Sample};
 
-use super::NamedOutputs;
+use crate::compare::NamedOutputs;
+use crate::scratch::Scratch;
 
 const SCRIPT: &str = include_str!("onnxruntime.py");
 
 /// Whether the package is there, and its version.
-pub(super) fn version(python: &Path) -> Result<String> {
+pub(crate) fn version(python: &Path) -> Result<String> {
     let mut command = Command::new(python);
     command.args(["-c", "import onnxruntime; print(onnxruntime.__version__)"]).stdin(Stdio::null());
     let lacking = |why: String| anyhow!(Error::new(ErrorKind::Lacking, why));
@@ -28,27 +29,10 @@ pub(super) fn version(python: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// A folder of our own, removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        let path = std::env::temp_dir().join(format!("planish-compare-{}", std::process::id()));
-        planish::files::private_folder(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The outputs of a model for every sample.
-pub(super) fn run(python: &Path, model: &Path, samples: &[Sample]) -> Result<Vec<NamedOutputs>> {
-    let scratch = Scratch::new()?;
-    let file = |stem: &str, number: usize| scratch.0.join(format!("{stem}_{number:06}.npz"));
+pub(crate) fn run(python: &Path, model: &Path, samples: &[Sample]) -> Result<Vec<NamedOutputs>> {
+    let scratch = Scratch::new("onnxruntime")?;
+    let file = |stem: &str, number: usize| scratch.path().join(format!("{stem}_{number:06}.npz"));
     for (number, sample) in samples.iter().enumerate() {
         for (name, tensor) in &sample.inputs {
             let dtype = tensor.dtype();
@@ -59,7 +43,7 @@ pub(super) fn run(python: &Path, model: &Path, samples: &[Sample]) -> Result<Vec
         npy::save_archive(&file("in", number), &sample.inputs)?;
     }
     let mut command = Command::new(python);
-    command.args(["-c", SCRIPT]).arg(model).arg(&scratch.0).stdin(Stdio::null());
+    command.args(["-c", SCRIPT]).arg(model).arg(scratch.path()).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("cannot start {}", python.display()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -67,7 +51,7 @@ pub(super) fn run(python: &Path, model: &Path, samples: &[Sample]) -> Result<Vec
         bail!("ONNX Runtime does not run {}: {last}", model.display());
     }
     let names =
-        std::fs::read_to_string(scratch.0.join("names.txt")).context("ONNX Runtime named no outputs")?;
+        std::fs::read_to_string(scratch.path().join("names.txt")).context("ONNX Runtime named no outputs")?;
     let names: Vec<&str> = names.lines().collect();
     let read = |number: usize| -> Result<NamedOutputs> {
         let arrays = npy::read_archive(&file("out", number), &npy::accept_all)?;

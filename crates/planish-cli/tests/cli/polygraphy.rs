@@ -1,0 +1,93 @@
+//! `planish polygraphy run`: what users of Polygraphy type, and how it ends.
+
+use std::fs;
+
+use crate::{Folder, fails, linear, npy_f32, planish, succeeds};
+
+#[test]
+fn backends_are_compared() {
+    let folder = Folder::new("polygraphy");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let model = folder.put("linear.onnx", &linear());
+    let usual =
+        ["polygraphy", "run", &model, "--trt", "--device", "cpu", "--builder-optimization-level", "0"];
+    let with = |more: &[&str]| planish(&[&usual[..], more].concat());
+    let (inputs, outputs, plan, tactics) =
+        (path("in.npz"), path("out.npz"), path("m.plan"), path("m.tactics"));
+    let ended = with(&[
+        "--reference",
+        "--input-shapes",
+        "x:[4,3]",
+        "--val-range",
+        "[-1,1]",
+        "--iterations",
+        "2",
+        "--validate",
+        "--save-inputs",
+        &inputs,
+        "--save-outputs",
+        &outputs,
+        "--save-engine",
+        &plan,
+        "--tactic-replay",
+        &tactics,
+        "--warm-up",
+        "3",
+    ]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.stdout.matches("PASSED | Output: 'y'").count(), 2, "{}", ended.stdout);
+    assert!(ended.stdout.lines().last().unwrap().starts_with("[I] PASSED | Runtime: "));
+    assert_eq!(ended.stderr.matches("--warm-up has no effect here").count(), 1, "{}", ended.stderr);
+    assert!(folder.path("in_1.npz").is_file() && folder.path("m.tactics").is_file());
+    // The plan on the same inputs gives the same outputs.
+    let again = [
+        "polygraphy",
+        "run",
+        &plan,
+        "--trt",
+        "--device",
+        "cpu",
+        "--load-inputs",
+        &inputs,
+        "--load-outputs",
+        &outputs,
+    ];
+    succeeds(&[&again[..], &["--atol", "0", "--rtol", "0"]].concat());
+    // Other outputs are not.
+    let y = npy_f32("(4, 2)", &[0.0; 8]);
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    zip.start_file("y.npy", zip::write::SimpleFileOptions::default()).unwrap();
+    std::io::Write::write_all(&mut zip, &y).unwrap();
+    fs::write(folder.path("golden.npz"), zip.finish().unwrap().into_inner()).unwrap();
+    let ended = with(&["--load-inputs", &inputs, "--load-outputs", &path("golden.npz"), "--fail-fast"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("FAILED | Output: 'y'") && ended.stdout.contains("[E] FAILED | Runtime: "));
+    // Saved tactics are taken again, values between nodes are compared.
+    let marked =
+        with(&["--reference", "--onnx-outputs", "mark", "all", "--tactic-replay", &path("marked.tactics")]);
+    assert_eq!(marked.code, Some(0), "{}{}", marked.stdout, marked.stderr);
+    assert!(marked.stdout.contains("PASSED | Output: 'xw'"), "{}", marked.stdout);
+}
+
+#[test]
+fn what_is_wrong_is_one_line() {
+    let folder = Folder::new("polygraphy-wrong");
+    let model = folder.put("linear.onnx", &linear());
+    for (arguments, line) in [
+        (&[][..], "no runner is given; give --trt, --onnxrt or --reference"),
+        (&["--trt", "--atol", "much"], "--atol much: give 1e-4 or NAME:1e-4"),
+        (&["--trt", "--model-type", "engine"], "{}/linear.onnx is no plan"),
+        (&["--reference", "--val-range", "x"], "--val-range x: give [LOW,HIGH] or NAME:[LOW,HIGH]"),
+        (&["--reference", "--input-shapes", "x"], "`x` gives no shape; give NAME:[1,3,224,224]"),
+        (
+            &["--reference", "--save-outputs", "out.json"],
+            "out.json: arrays are saved as .npz, which numpy.load opens; give such a name",
+        ),
+    ] {
+        fails(&folder, &[&["polygraphy", "run", &model], arguments].concat(), 2, line);
+    }
+    // Where there is no ONNX Runtime, that is what is told.
+    let ended = planish(&["polygraphy", "run", &model, "--onnxrt", "--python", "no-such-python"]);
+    assert_eq!(ended.code, Some(3));
+    assert!(ended.stderr.contains("no-such-python does not start"), "{}", ended.stderr);
+}
