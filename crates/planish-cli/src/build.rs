@@ -47,13 +47,7 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         .flat_map(planish::Stages::iter)
         .map(|(name, time)| (name, time.as_secs_f64()))
         .collect();
-    let slow: Vec<&str> = record
-        .program
-        .steps
-        .iter()
-        .filter(|step| inspect_plan::is_slow(step))
-        .map(|step| step.name.as_str())
-        .collect();
+    let slow = inspect_plan::slow_steps(record);
     if !args.json.replaces_tables() {
         if args.building.explain
             && let Some(report) = &made.report

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use planish::io::Sources;
 use planish::onnx::{self, Attribute, AttributeValue, DataType, Dimension, Edit, Type};
 use planish::{Builder, Metrics, Model, Simplified, shapes};
@@ -103,6 +103,28 @@ pub(crate) fn extract(args: &Extract, out: &mut dyn Write) -> Result<Answer> {
         port.apply(&mut input.ty)?;
     }
     write_model(&part, &args.output, &args.json, model.graph.nodes.len(), out)
+}
+
+/// Takes a model with the values among its outputs that these patterns name.
+pub(crate) fn with_outputs<T>(
+    path: &Path,
+    flag: &str,
+    patterns: &[String],
+    take: impl FnOnce(&onnx::Model<'_>) -> Result<T>,
+) -> Result<T> {
+    let file = onnx::File::open(path)?;
+    let (mut model, types) = (file.model()?, file.types());
+    let is_asked = |name: &str| patterns.iter().any(|pattern| planish::name_matches(pattern, name));
+    let made = model.graph.nodes.iter().flat_map(|node| &node.outputs);
+    let names: Vec<String> =
+        made.filter(|name| !name.is_empty() && is_asked(name)).map(|name| name.to_string()).collect();
+    ensure!(
+        !names.is_empty(),
+        "{flag} {}: no value of the model has such a name; `planish inspect --graph` lists them",
+        patterns.join(" ")
+    );
+    onnx::mark_outputs(&mut model, &types, &names)?;
+    take(&model)
 }
 
 /// An input with what is said of its type.

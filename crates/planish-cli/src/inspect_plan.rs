@@ -116,6 +116,11 @@ pub(crate) fn is_slow(step: &Step) -> bool {
     }
 }
 
+/// The steps that the slow reference computes, by name.
+pub(crate) fn slow_steps(plan: &Plan) -> Vec<&str> {
+    plan.program.steps.iter().filter(|step| is_slow(step)).map(|step| step.name.as_str()).collect()
+}
+
 fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "plan        `{}`, built by Planish {}", plan.header.name, plan.header.producer)?;
     for target in &plan.header.targets {
@@ -155,8 +160,7 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
         }
         Err(why) => writeln!(out, "memory      not known: {why:#}")?,
     }
-    let slow: Vec<&str> =
-        plan.program.steps.iter().filter(|step| is_slow(step)).map(|step| step.name.as_str()).collect();
+    let slow = slow_steps(plan);
     writeln!(out, "steps       {}, {} of them on the reference", plan.program.steps.len(), slow.len())?;
     for (title, list) in [("inputs", &plan.program.inputs), ("outputs", &plan.program.outputs)] {
         for &value in list {

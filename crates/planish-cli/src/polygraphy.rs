@@ -17,7 +17,7 @@ use crate::compare::NamedOutputs;
 use crate::ending::Answer;
 use crate::files::{self, Kind};
 use crate::scratch::Scratch;
-use crate::{load, onnxruntime, say_note};
+use crate::{edit, load, onnxruntime, say_note};
 use compare::Tolerances;
 
 /// A runner's outputs, an iteration each.
@@ -210,17 +210,10 @@ fn marked(args: &PolygraphyRun, is_plan: bool, scratch: &Scratch) -> Result<Path
         return Ok(args.model.clone());
     }
     ensure!(!is_plan, "--onnx-outputs is for models: a plan keeps no values between its steps");
-    let file = onnx::File::open(&args.model)?;
-    let (mut model, types) = (file.model()?, file.types());
     let all = args.onnx_outputs == ["mark", "all"];
-    let is_asked = |name: &str| all || args.onnx_outputs.iter().any(|glob| planish::name_matches(glob, name));
-    let made = model.graph.nodes.iter().flat_map(|node| &node.outputs);
-    let names: Vec<String> =
-        made.filter(|name| !name.is_empty() && is_asked(name)).map(|name| name.to_string()).collect();
-    ensure!(!names.is_empty(), "--onnx-outputs: no value of the model has such a name");
-    onnx::mark_outputs(&mut model, &types, &names)?;
+    let patterns = if all { vec!["*".to_string()] } else { args.onnx_outputs.clone() };
     let path = scratch.path().join("marked.onnx");
-    onnx::save(&model, &path)?;
+    edit::with_outputs(&args.model, "--onnx-outputs", &patterns, |model| Ok(onnx::save(model, &path)?))?;
     Ok(path)
 }
 

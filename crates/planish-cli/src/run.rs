@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::args::{AskedPrecision, Backend, Building, Run};
 use crate::compare::NamedOutputs;
 use crate::ending::Answer;
-use crate::{capture, files, load, print, progress, say_note};
+use crate::{capture, edit, files, load, print, progress, say_note};
 
 pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
     match &args.capture {
@@ -74,19 +74,7 @@ fn model(args: &Run) -> Result<Model> {
     if args.dump_tensors.is_empty() {
         return Ok(Model::open(&args.model)?);
     }
-    let file = onnx::File::open(&args.model)?;
-    let (mut model, types) = (file.model()?, file.types());
-    let is_asked = |name: &str| args.dump_tensors.iter().any(|glob| planish::name_matches(glob, name));
-    let made = model.graph.nodes.iter().flat_map(|node| &node.outputs);
-    let names: Vec<String> =
-        made.filter(|name| !name.is_empty() && is_asked(name)).map(|name| name.to_string()).collect();
-    ensure!(
-        !names.is_empty(),
-        "--dump-tensors {}: no value of the model has such a name; `planish inspect --graph` lists them",
-        args.dump_tensors.join(" --dump-tensors ")
-    );
-    onnx::mark_outputs(&mut model, &types, &names)?;
-    Ok(onnx::to_model(&model)?)
+    edit::with_outputs(&args.model, "--dump-tensors", &args.dump_tensors, |model| Ok(onnx::to_model(model)?))
 }
 
 /// Outputs and how long they took.

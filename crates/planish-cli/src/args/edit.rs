@@ -98,7 +98,7 @@ pub(crate) struct Insert {
     #[arg(long, value_name = "NAME", num_args = 1.., required = true)]
     pub(crate) outputs: Vec<String>,
     /// Attributes, as in axis=1, alpha=0.5, mode=linear, pads=[0,0,1,1]
-    #[arg(long, value_name = "NAME=VALUE", num_args = 1.., allow_hyphen_values = true)]
+    #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
     pub(crate) attrs: Vec<String>,
     /// Make what the node makes outputs of the model, in place of what it reads where that is one
     #[arg(long)]

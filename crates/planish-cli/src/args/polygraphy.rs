@@ -55,7 +55,7 @@ pub(crate) struct PolygraphyRun {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = DATA)]
     pub(crate) seed: u64,
     /// The range of random inputs, as in [0,1], or of one as in x:[0,255]
-    #[arg(long, value_name = "[LOW,HIGH]", num_args = 1.., allow_hyphen_values = true, help_heading = DATA)]
+    #[arg(long, value_name = "[LOW,HIGH]", num_args = 1.., help_heading = DATA)]
     pub(crate) val_range: Vec<String>,
     /// The smallest random float
     #[arg(long, value_name = "X", allow_hyphen_values = true, help_heading = DATA)]

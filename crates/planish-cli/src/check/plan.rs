@@ -455,13 +455,7 @@ fn same(left: &[Value], right: &[Value]) -> bool {
 /// 12: the plan carries what it can be built from elsewhere, and nothing in it is the slow reference already.
 fn fallback(plan: &Plan) -> Point {
     let record = plan.record();
-    let slow: Vec<&str> = record
-        .program
-        .steps
-        .iter()
-        .filter(|step| inspect_plan::is_slow(step))
-        .map(|step| step.name.as_str())
-        .collect();
+    let slow = inspect_plan::slow_steps(record);
     let has_graph =
         !record.graph.is_empty() && record.constants.iter().all(|&at| (at as usize) < record.weights.len());
     let text = match (has_graph, slow.first()) {

@@ -100,7 +100,8 @@ impl Errors {
             // NaN on both sides, or an infinity: nothing can be said of the distance, so it is not within.
             let absolute = if absolute.is_nan() { f64::INFINITY } else { absolute };
             let relative = if absolute == 0.0 { 0.0 } else { absolute / expected.abs() };
-            errors.n_beyond += usize::from(!(absolute <= atol + rtol * expected.abs() || absolute == 0.0));
+            let is_within = absolute.is_finite() && absolute <= atol + rtol * expected.abs();
+            errors.n_beyond += usize::from(!is_within && absolute != 0.0);
             if errors.absolute.get(errors.worst).is_none_or(|worst| absolute > *worst) {
                 errors.worst = idx;
             }

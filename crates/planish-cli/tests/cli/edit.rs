@@ -161,16 +161,18 @@ fn a_surgeon_changes_single_things() {
         "insert",
         &linear,
         "--op",
-        "Relu",
+        "LeakyRelu",
         "--inputs",
         "xw",
         "--outputs",
         "xw2",
+        "--attrs",
+        "alpha=-0.5",
         "--mark",
         "-o",
         &out,
     ]);
-    assert_eq!(ops(), ["MatMul", "Relu", "Add", "ArgMax"]);
+    assert_eq!(ops(), ["MatMul", "LeakyRelu", "Add", "ArgMax"]);
     // Another node in the place of the sum.
     succeeds(&[
         "surgeon",
