@@ -253,6 +253,7 @@ fn trt(
 fn building(args: &PolygraphyRun) -> Result<Building> {
     let precision = match () {
         () if args.int8 => Precision::Int8,
+        () if args.fp8 => Precision::Fp8,
         () if args.fp16 => Precision::Fp16,
         () if args.bf16 => Precision::Bf16,
         () if args.tf32 => Precision::Tf32,
@@ -276,10 +277,10 @@ fn building(args: &PolygraphyRun) -> Result<Building> {
             false => building.save_tactics = Some(path.clone()),
         }
     }
-    if precision == Precision::Int8 {
+    if matches!(precision, Precision::Int8 | Precision::Fp8) {
         building.calibrating.calib.clone_from(&args.calibration_cache);
         building.calibrating.calib_samples = 500;
-        if building.calibrating.calib.is_none() {
+        if building.calibrating.calib.is_none() && precision == Precision::Int8 {
             building.dynamic = Some(DynamicRange::default());
             say_note(
                 "--int8 without --calibration-cache: matrix products alone, by ranges that are found in each run",

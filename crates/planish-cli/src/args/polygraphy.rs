@@ -119,6 +119,9 @@ pub(crate) struct PolygraphyRun {
     /// Build in int8, with --calibration-cache
     #[arg(long, help_heading = BUILDING)]
     pub(crate) int8: bool,
+    /// Build in fp8, with --calibration-cache
+    #[arg(long, help_heading = BUILDING)]
+    pub(crate) fp8: bool,
     /// Build in tf32
     #[arg(long, help_heading = BUILDING)]
     pub(crate) tf32: bool,

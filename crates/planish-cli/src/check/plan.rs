@@ -146,6 +146,7 @@ fn precision(plan: &Plan) -> Point {
         "fp16" => &[DType::F16],
         "bf16" => &[DType::BF16],
         "int8" => &[DType::I8, DType::U8],
+        "fp8" => &[DType::F8E4M3FN],
         _ => &[DType::F32],
     };
     let program = &plan.record().program;

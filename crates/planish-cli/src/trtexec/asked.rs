@@ -105,10 +105,10 @@ impl Asked {
             !building.timing_cache_only || building.timing_cache.is_some(),
             "--errorOnTimingCacheMiss needs --timingCacheFile"
         );
-        if building.precision == AskedPrecision::Named(Precision::Int8) {
+        if let AskedPrecision::Named(narrow @ (Precision::Int8 | Precision::Fp8)) = building.precision {
             building.calibrating.calib = path("calib");
             building.calibrating.calib_samples = 500;
-            if building.calibrating.calib.is_none() {
+            if building.calibrating.calib.is_none() && narrow == Precision::Int8 {
                 building.dynamic = Some(planish::DynamicRange::default());
                 notes.push(
                     "--int8 without --calib: matrix products alone are of integers, by ranges that are found in each \
@@ -243,6 +243,7 @@ fn precision(
 ) -> Precision {
     let chosen = match () {
         () if has("stronglyTyped") => Precision::Fp32,
+        () if has("fp8") => Precision::Fp8,
         () if has("int8") && (is_calibrated || !(has("fp16") || has("bf16"))) => Precision::Int8,
         () if has("best") && is_calibrated => Precision::Int8,
         () if has("fp16") => Precision::Fp16,
@@ -252,7 +253,7 @@ fn precision(
         () if on_gpu && !has("noTF32") => Precision::Tf32,
         () => Precision::Fp32,
     };
-    if has("best") || ["fp16", "bf16", "int8"].iter().filter(|name| has(name)).count() > 1 {
+    if has("best") || ["fp16", "bf16", "int8", "fp8"].iter().filter(|name| has(name)).count() > 1 {
         notes.push(format!("one precision is taken for all layers: {}", chosen.name()));
     }
     chosen

@@ -76,7 +76,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("skipInference", "", Acts),
     flag("buildOnly", "", Acts),
     flag("profilingVerbosity", "layer_names_only|detailed|none", Acts),
-    flag("fp8", "", Refused("--fp8 is not there yet; give --fp16, or --int8 with --calib")),
+    flag("fp8", "", Acts),
     flag(
         "int4",
         "",
