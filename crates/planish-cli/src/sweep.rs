@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use planish::io::Sources;
-use planish::{ContextOptions, Device, Engine, Metrics, Precision, Tensor};
+use planish::{ContextOptions, Device, Engine, Metrics, Tensor};
 use serde_json::{Value, json};
 
 use crate::args::{AskedPrecision, Building, Opening, Sweep};
