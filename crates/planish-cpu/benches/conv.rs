@@ -231,6 +231,7 @@ fn main() {
                     lo: 0.0,
                     hi: f32::INFINITY,
                     after: None,
+                    staging: 0,
                 };
                 let repeats = (2e8 / g.flops()) as usize + 1;
                 let start = thread_time();
