@@ -95,7 +95,7 @@ impl Errors {
     fn new(own: &[f64], expected: &[f64], atol: f64, rtol: f64, infinities_equal: bool) -> Errors {
         let mut errors = Errors { absolute: Vec::new(), relative: Vec::new(), n_beyond: 0, worst: 0 };
         for (idx, (&own, &expected)) in own.iter().zip(expected).enumerate() {
-            let is_same = (own.is_finite() && own == expected) || (infinities_equal && own == expected);
+            let is_same = own == expected && (own.is_finite() || infinities_equal);
             let absolute = if is_same { 0.0 } else { (own - expected).abs() };
             // NaN on both sides, or an infinity: nothing can be said of the distance, so it is not within.
             let absolute = if absolute.is_nan() { f64::INFINITY } else { absolute };
