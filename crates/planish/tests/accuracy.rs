@@ -105,7 +105,7 @@ fn with_threshold(calibration: &Calibration, values: &[&str], factor: f32) -> Ca
     let text = std::fs::read_to_string(&path).unwrap();
     let edited = text.lines().map(|line| {
         let mut fields: Vec<String> = line.split('\t').map(str::to_string).collect();
-        if fields.len() == 5 && values.contains(&fields[1].as_str()) {
+        if fields.len() == 5 && fields[0] != "channels" && values.contains(&fields[1].as_str()) {
             // Smallest, largest and threshold.
             for field in &mut fields[2..] {
                 *field = (field.parse::<f32>().unwrap() * factor).to_string();

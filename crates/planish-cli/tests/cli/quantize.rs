@@ -52,8 +52,8 @@ fn products_are_quantized_without_data() {
     let path = |name: &str| folder.path(name).display().to_string();
     let plan = path("linear.plan");
     let said = "--precision int8: 1 of 1 layers are of integers, 100.0 % of the multiplications";
-    let ended =
-        succeeds(&["build", &model, "--device", "cpu", "--precision", "int8", "--dynamic", "-o", &plan]);
+    let int8 = ["--precision", "int8", "--obey-precision", "--dynamic", "-o", &plan];
+    let ended = succeeds(&[&["build", &model, "--device", "cpu"][..], &int8].concat());
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let quantized = path("linear_qdq.onnx");
     for (dynamic, operator) in [("--dynamic", "ReduceMax"), ("--dynamic=tensor", "DynamicQuantizeLinear")] {
@@ -102,6 +102,6 @@ fn what_cannot_be_quantized_is_refused_in_one_line() {
     let group = planish(&["build", &model, "--weights", "int4:12", "-o", &plan]);
     assert!(group.code == Some(2) && group.stderr.contains("a multiple of 8; not 12"), "{}", group.stderr);
     let wrong = planish(&["quantize", &model, "--layer-precision", "*:fp16", "-o", &output]);
-    assert!(wrong.stderr.contains("give NAMES:fp32 or NAMES:int8"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("give NAMES:fp32, NAMES:int8 or NAMES:fp8"), "{}", wrong.stderr);
     assert!(!folder.path("out.onnx").exists() && !folder.path("out.plan").exists());
 }

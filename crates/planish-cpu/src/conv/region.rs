@@ -46,8 +46,9 @@ impl Convolution {
     pub(super) fn of(problem: &Problem) -> Option<Convolution> {
         if matches!(problem.region.nodes.last()?.op, Op::QuantizeLinear(_)) {
             let Dequantized { problem: in_floats, inputs, output } = Dequantized::of(problem).ok()??;
-            // Integers are multiplied by others.
-            let by = output.filter(|_| inputs.is_empty())?;
+            // Integers are multiplied by others; 8-bit floats are rounded by a kernel of their own.
+            let is_integer = |by: &Quantization| matches!(by.dtype, DType::U8 | DType::I8);
+            let by = output.filter(|by| inputs.is_empty() && is_integer(by))?;
             let found =
                 Convolution::of(&in_floats).filter(|found| !found.transposed && found.scale.is_none())?;
             return Some(Convolution { bytes: Some(Bytes { by, in_floats }), ..found });
