@@ -236,7 +236,8 @@ mod tests {
         let plain = Grouping { searched: false, ..INT4 };
         let of = |grouping: Grouping| {
             let rounded = FewBits::of(&weights, 24, grouping, None);
-            assert!(rounded.integers.iter().all(|integer| (-8..=7).contains(integer)));
+            let reach = smallest(grouping)..=f32::from(grouping.largest);
+            assert!(rounded.integers.iter().all(|&integer| reach.contains(&f32::from(integer))));
             error(&numbers(&rounded, 24, grouping), &weights)
         };
         // 0.095 and 0.081 of normal weights in groups of 32.
