@@ -310,6 +310,8 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         let layer = op::LayerNormalization { stash_type: 1, epsilon: 1e-5, axis: -1 };
         Sample::op(layer, 3).typed(dtype, &[2, size]).typed(dtype, &[size]).typed(dtype, &[size])
     });
+    let (to_integers, to_floats) =
+        quantized::to_bytes().into_iter().partition(|problem| problem.outputs[0].dtype == DType::I8);
     vec![
         ("attention", attention::samples()),
         ("conv", [conv::samples(), conv::convolutions(), conv::gathered()].concat()),
@@ -337,10 +339,11 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
                 quantized::overlapping(),
                 quantized::patches(),
                 quantized::products(),
-                quantized::to_bytes(),
             ]
             .concat(),
         ),
+        ("quantized/i8", to_integers),
+        ("quantized/e4m3", to_floats),
         ("reduce", reduce::samples()),
         ("resize", resize::samples()),
         ("rotary", [rotary::samples(), rotary::of_all_sizes(&SIZES, &REALS)].concat()),
