@@ -21,7 +21,7 @@ const OTHERS: &str = "requirements.txt";
 /// PyTorch, with what exports its modules.
 const TORCH: &str = "requirements-torch.txt";
 /// Tests that the ordinary ones leave out.
-const APART: [&str; 2] = ["others", "torch"];
+const APART: [&str; 2] = ["others", "with_torch"];
 
 /// Options of `cargo xtask python`.
 #[derive(clap::Args)]
@@ -99,7 +99,7 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
     let wheel = build(&Kind::ForTests)?;
     let (name, requirements, tests) = match (options.others, options.torch) {
         (true, _) => ("python-others", &[TEST, OTHERS][..], "tests/others"),
-        (_, true) => ("python-torch", &[TEST, TORCH][..], "tests/torch"),
+        (_, true) => ("python-torch", &[TEST, TORCH][..], "tests/with_torch"),
         _ => ("python", &[TEST][..], "tests"),
     };
     let python = environment(name, requirements)?;
