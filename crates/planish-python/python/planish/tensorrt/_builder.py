@@ -280,15 +280,16 @@ class IBuilderConfig:
             if cache:
                 with open(path, "wb") as file:
                     file.write(bytes(cache))
-                return planish.Calibration.open(path).bound_to(model)
-            profile = self._calibration_profile or (self._profiles[0] if self._profiles else None)
-            shapes = {name: three[1] for name, three in profile.shapes.items()} if profile else {}
-            samples = samples_of(calibrator, model.inputs, shapes)
-            found = planish.calibrate(model, samples, calibrator=calibrator.calibrator)
-            found.save_tensorrt(path)
-            with open(path, "rb") as file:
-                calibrator.write_calibration_cache(file.read())
-            return found
+            else:
+                profile = self._calibration_profile or (self._profiles[0] if self._profiles else None)
+                shapes = {name: three[1] for name, three in profile.shapes.items()} if profile else {}
+                samples = samples_of(calibrator, model.inputs, shapes)
+                planish.calibrate(model, samples, calibrator=calibrator.calibrator).save_tensorrt(path)
+                with open(path, "rb") as file:
+                    calibrator.write_calibration_cache(file.read())
+            # The file in both cases: it holds no means of channels to correct biases by, and an engine must not depend
+            # on whether its cache was there.
+            return planish.Calibration.open(path).bound_to(model)
 
 
 class Builder:
