@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod capi;
 mod compare;
 mod conformance;
 mod differential;
@@ -42,6 +43,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// The C library: install it with its headers, write planish.h, compile and run C and C++ programs over it.
+    Capi(capi::Options),
     /// Formatting, lints and documentation, warnings being errors.
     Check,
     /// All that must pass before a change lands: check, tests, conformance.
@@ -100,6 +103,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Capi(options) => capi::run(&options),
         Command::Check => test::check(),
         Command::Deny => test::deny(),
         Command::Sanitize(options) => sanitize::run(&options),

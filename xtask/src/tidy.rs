@@ -68,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The zoo is for developers, not for users of the library.
     ("planish-cli", &["planish", "planish-zoo"]),
     ("planish-python", &["planish", "planish-cli"]),
+    ("planish-capi", &["planish"]),
 ];
 
 /// The crates in which `unsafe` may stand, and single files of others.
@@ -80,6 +81,7 @@ const UNSAFE_CRATES: &[&str] = &[
     "planish-compile",
     "planish-testing",
     "planish-python",
+    "planish-capi",
     "planish-cli/src/last_words.rs",
 ];
 

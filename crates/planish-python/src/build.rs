@@ -74,14 +74,7 @@ impl Asked {
     /// The model with symbols of its own for inputs that are given different sizes, and its profiles.
     fn resolve(self, model: planish::Model) -> Result<(planish::Model, Vec<Profile>), planish::Error> {
         let Asked::Profiles(all) = self else { return Ok((model, Vec::new())) };
-        let mut apart = std::collections::BTreeSet::new();
-        for (origin, list) in all.iter().flatten() {
-            apart.extend(shapes::bind_all(model.graph(), origin, list)?.1);
-        }
-        let model = model.untie(&apart)?;
-        let profiles = all.iter().map(|lists| shapes::profile(model.graph(), lists));
-        let profiles = profiles.collect::<Result<Vec<_>, _>>()?;
-        Ok((model, profiles))
+        shapes::apart(model, &all)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use planish::record::{Step, StepKind};
+use planish::record::kernel_of;
 use planish::{Context, ContextOptions, Device, ErrorKind, Session, SlidingWindow};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -297,7 +297,7 @@ impl Engine {
             let of_step = times
                 .iter()
                 .map(|times| times.steps.iter().find(|time| time.step == idx).map_or(0, |time| time.ns));
-            list.push((step.name.as_str(), step.region.ops(), kernel(step), median_us(of_step.collect())));
+            list.push((step.name.as_str(), step.region.ops(), kernel_of(step), median_us(of_step.collect())));
         }
         let total = median_us(times.iter().map(|times| times.total_ns).collect());
         let views = py.import(intern!(py, "planish._views"))?;
@@ -364,18 +364,6 @@ impl Engine {
             all.join(", ")
         };
         format!("<planish.Engine ({}) -> ({})>", names(&self.runs.inputs), names(&self.runs.outputs))
-    }
-}
-
-/// The kernel of a step, or how else it is run.
-pub(crate) fn kernel(step: &Step) -> String {
-    match &step.kind {
-        StepKind::Kernel { variants, .. } => {
-            variants.first().map_or_else(String::new, |one| one.tactic.to_string())
-        }
-        StepKind::Transfer => "transfer".to_string(),
-        StepKind::Evaluate => "reference".to_string(),
-        _ => "control flow".to_string(),
     }
 }
 

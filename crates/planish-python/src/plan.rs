@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use planish::record::kernel_of;
 use planish::{CertificateState, Device, ErrorKind, Opened};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::engine::{Engine, kernel};
+use crate::engine::Engine;
 use crate::errors::{OrRaise, wrong};
 
 /// A model that was optimized, tuned and checked for a machine: what `planish.build` gives.
@@ -110,7 +111,7 @@ impl Plan {
 /// The steps of a plan, as a table.
 pub(crate) fn steps<'py>(py: Python<'py>, plan: &planish::record::Plan) -> PyResult<Bound<'py, PyAny>> {
     let steps = plan.program.steps.iter();
-    let steps: Vec<_> = steps.map(|step| (step.name.as_str(), step.region.ops(), kernel(step))).collect();
+    let steps: Vec<_> = steps.map(|step| (step.name.as_str(), step.region.ops(), kernel_of(step))).collect();
     py.import(intern!(py, "planish._views"))?.call_method1(intern!(py, "steps"), (steps,))
 }
 

@@ -320,6 +320,24 @@ impl Calibration {
         Ok(Calibration { inner, moments: Arc::default(), notes: Vec::new() })
     }
 
+    /// Reads a calibration from the text of such a file.
+    ///
+    /// ```
+    /// let cache = "TRT-8600-EntropyCalibration2\nx: 3c010a14\n";          // of TensorRT
+    /// let calibration = planish::Calibration::from_text(cache)?;
+    /// assert_eq!(calibration.to_tensorrt()?, cache);
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn from_text(text: &str) -> Result<Calibration, Error> {
+        let inner = planish_quantize::Calibration::from_text(text).map_err(of_calibration)?;
+        Ok(Calibration { inner, moments: Arc::default(), notes: Vec::new() })
+    }
+
+    /// The text of TensorRT's calibration cache.
+    pub fn to_tensorrt(&self) -> Result<String, Error> {
+        self.inner.to_tensorrt().map_err(of_calibration)
+    }
+
     /// Writes the file, in one piece.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.inner.save(path).map_err(of_calibration)

@@ -331,9 +331,8 @@ pub use work::{Roof, StepWork};
 /// let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
 /// let plan = Builder::from_graph(graph.parse()?).tune_level(0).build()?;
 /// for step in &plan.record().program.steps {
-///     if let StepKind::Kernel { variants, .. } = &step.kind {
-///         println!("{}: {} by {}", step.name, step.region.ops(), variants[0].tactic);
-///     }
+///     println!("{}: {} by {}", step.name, step.region.ops(), planish::record::kernel_of(step));
+///     assert!(matches!(step.kind, StepKind::Kernel { .. }));
 /// }
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -346,6 +345,18 @@ pub mod record {
         Control, Evidence, Plan, PlanError, PlanErrorKind, Program, Step, StepKind, Storage, Timing, Value,
         Variant, Weight, is_plan,
     };
+
+    /// The kernel of a step, or how else it is run. [The module](self) has an example.
+    pub fn kernel_of(step: &Step) -> String {
+        match &step.kind {
+            StepKind::Kernel { variants, .. } => {
+                variants.first().map_or_else(String::new, |one| one.tactic.to_string())
+            }
+            StepKind::Transfer => "transfer".to_string(),
+            StepKind::Evaluate => "reference".to_string(),
+            StepKind::Control(_) => "control flow".to_string(),
+        }
+    }
 }
 
 /// Kernels as builds choose among them: what a [`TacticSelector`] is asked about.

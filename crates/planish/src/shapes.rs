@@ -25,7 +25,7 @@ use planish_ir::{Graph, ValueInfo};
 use planish_op::TensorType;
 use planish_plan::{Profile, SymbolRange};
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Model};
 
 /// Sizes by the symbols that they are of.
 /// [`bind_all`] gives them, [`shape_at`] takes them.
@@ -318,6 +318,30 @@ pub fn profile(graph: &Graph, [min, opt, max]: &[List; 3]) -> Result<Profile, Er
         ranges.push(SymbolRange { symbol: symbol.clone(), min, opt, max });
     }
     Ok(Profile { ranges })
+}
+
+/// The model with symbols of its own for inputs that these profiles give different sizes, and the profiles: each is three
+/// lists of shapes, as [`profile`] takes them.
+///
+/// ```
+/// use planish::{Model, shapes};
+///
+/// let graph = r#"graph "g" { input %a: f32[n] input %b: f32[n] %y: f32[n] = Relu(%a) output %y, %b }"#;
+/// let model = Model::from(graph.parse::<planish::graph::Graph>()?);
+/// let list = |origin| (origin, vec!["a:3".to_string(), "b:4".to_string()]);
+/// let (model, profiles) = shapes::apart(model, &[[list("min"), list("opt"), list("max")]])?;
+/// assert_eq!(model.graph().value(model.graph().inputs()[1]).ty.to_string(), "f32[b.0]");
+/// assert_eq!(profiles[0].ranges.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn apart(model: Model, profiles: &[[List; 3]]) -> Result<(Model, Vec<Profile>), Error> {
+    let mut symbols = BTreeSet::new();
+    for (origin, list) in profiles.iter().flatten() {
+        symbols.extend(bind_all(model.graph(), origin, list)?.1);
+    }
+    let model = model.untie(&symbols)?;
+    let profiles = profiles.iter().map(|lists| profile(model.graph(), lists)).collect::<Result<_, _>>()?;
+    Ok((model, profiles))
 }
 
 #[cfg(test)]
