@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use planish::files::NewFile;
 use planish::graph::{Graph, Node, interpret_with};
 use planish::io::{Inputs, Sources, npy};
-use planish::{Device, Model, Tensor, Value, onnx};
+use planish::{Device, Model, Tensor, Value, ValueRange, onnx};
 use serde_json::json;
 
 use crate::args::{AskedPrecision, Backend, Building, Run};
@@ -164,26 +164,6 @@ fn flatten(name: String, value: Value, outputs: &mut Vec<(String, Option<Tensor>
     }
 }
 
-/// Smallest, largest and mean value, and how many are no numbers.
-struct Summary {
-    min: f64,
-    max: f64,
-    mean: f64,
-    n_nan: usize,
-}
-
-fn summarize(tensor: &Tensor) -> Option<Summary> {
-    let values = tensor.to_f64s();
-    let numbers = || values.iter().copied().filter(|value| !value.is_nan());
-    let n = numbers().count();
-    (n > 0).then(|| Summary {
-        min: numbers().fold(f64::INFINITY, f64::min),
-        max: numbers().fold(f64::NEG_INFINITY, f64::max),
-        mean: numbers().sum::<f64>() / n as f64,
-        n_nan: values.len() - n,
-    })
-}
-
 fn type_text(tensor: &Tensor) -> String {
     let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
     format!("{}[{}]", tensor.dtype(), sizes.join(","))
@@ -204,7 +184,7 @@ impl Ran {
                 continue;
             };
             let mut row = vec![name.clone(), type_text(tensor)];
-            match summarize(tensor) {
+            match ValueRange::of(tensor) {
                 Some(summary) => {
                     row.extend([summary.min, summary.max, summary.mean].map(print::number));
                     if summary.n_nan > 0 {
@@ -269,7 +249,7 @@ impl Ran {
                 Some(tensor) => {
                     let mut entry =
                         json!({"name": name, "dtype": tensor.dtype().name(), "shape": tensor.shape()});
-                    if let Some(summary) = summarize(tensor) {
+                    if let Some(summary) = ValueRange::of(tensor) {
                         entry["min"] = json!(summary.min);
                         entry["max"] = json!(summary.max);
                         entry["mean"] = json!(summary.mean);
@@ -332,13 +312,5 @@ mod tests {
         let mut taken = BTreeSet::new();
         let names = ["y", "/a/b:0", "_a_b_0", "Y", "", "..", "ä"].map(|name| file_name(name, &mut taken));
         assert_eq!(names, ["y.npy", "_a_b_0.npy", "_a_b_0.2.npy", "Y.2.npy", ".2.npy", ".3.npy", "ä.npy"]);
-    }
-
-    #[test]
-    fn summaries_leave_nan_out() {
-        let summary = summarize(&Tensor::vector(vec![1f32, f32::NAN, 3.0])).unwrap();
-        assert_eq!((summary.min, summary.max, summary.mean, summary.n_nan), (1.0, 3.0, 2.0, 1));
-        assert!(summarize(&Tensor::vector(vec![f32::NAN])).is_none());
-        assert!(summarize(&Tensor::vector(Vec::<f32>::new())).is_none());
     }
 }

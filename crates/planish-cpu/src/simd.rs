@@ -5,6 +5,7 @@
 //! each instruction set. Everything here is `#[inline(always)]`: the vector code must end up inside the one
 //! function that has the instruction set switched on.
 
+pub(crate) mod arrays;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -157,6 +157,16 @@ pub fn fill_blocks<T: Copy + Default + Send>(
     steps_per_block: usize,
     fill: impl Fn(usize, &mut [T]) + Sync,
 ) -> Vec<T> {
+    filled_blocks(n_blocks, block, steps_per_block, &fill)
+}
+
+/// As [`fill_blocks`]; compiled once for each type and not for each of the many that fill.
+fn filled_blocks<T: Copy + Default + Send>(
+    n_blocks: usize,
+    block: usize,
+    steps_per_block: usize,
+    fill: &(dyn Fn(usize, &mut [T]) + Sync),
+) -> Vec<T> {
     let mut out = vec![T::default(); n_blocks * block];
     if out.is_empty() {
         return out;
@@ -169,7 +179,7 @@ pub fn fill_blocks<T: Copy + Default + Send>(
     }
     let per_thread = n_blocks.div_ceil(n_threads);
     let queue = Mutex::new(out.chunks_mut(per_thread * block).enumerate());
-    in_parallel(n_threads, || {
+    in_parallel(n_threads, &|| {
         while let Some((part_idx, part)) = next_of(&queue) {
             for (idx, chunk) in part.chunks_mut(block).enumerate() {
                 fill(part_idx * per_thread + idx, chunk);
@@ -185,10 +195,10 @@ fn next_of<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
 }
 
 /// Has so many threads do this, the caller among them; fewer where the system gives no more.
-fn in_parallel(n_threads: usize, work: impl Fn() + Sync) {
+fn in_parallel(n_threads: usize, work: &(dyn Fn() + Sync)) {
     std::thread::scope(|scope| {
         for _ in 1..n_threads {
-            if std::thread::Builder::new().spawn_scoped(scope, &work).is_err() {
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
                 break;
             }
         }
@@ -239,7 +249,7 @@ pub fn fill_slices<T: Copy + Default + Send>(
         return out;
     }
     let queue = Mutex::new(slices.into_iter());
-    in_parallel(n_threads, || {
+    in_parallel(n_threads, &|| {
         while let Some((idx, slice)) = next_of(&queue) {
             fill(idx, slice);
         }

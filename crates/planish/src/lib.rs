@@ -279,7 +279,7 @@ pub use engine::Engine;
 pub use ensemble::Ensemble;
 #[cfg(feature = "build")]
 pub use metadata::Metadata;
-pub use metrics::{LabelCount, Metrics, Worst};
+pub use metrics::{LabelCount, Metrics, ValueRange, Worst};
 #[cfg(feature = "build")]
 pub use model::Model;
 #[cfg(feature = "build")]

@@ -325,6 +325,43 @@ fn index_of(mut at: usize, dims: &[usize]) -> Vec<usize> {
     index
 }
 
+/// Smallest, largest and mean value of a tensor, and how many are no numbers.
+///
+/// ```
+/// use planish::{Tensor, ValueRange};
+///
+/// let range = ValueRange::of(&Tensor::new(&[4], vec![1.0f32, -2.0, f32::NAN, 4.0])?).expect("there are numbers");
+/// assert_eq!((range.min, range.max, range.mean, range.n_nan), (-2.0, 4.0, 1.0, 1));
+/// assert_eq!(ValueRange::of(&Tensor::new(&[1], vec![f32::NAN])?), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ValueRange {
+    /// The smallest number.
+    pub min: f64,
+    /// The largest number.
+    pub max: f64,
+    /// The mean of the numbers.
+    pub mean: f64,
+    /// Elements that are NaN.
+    pub n_nan: usize,
+}
+
+impl ValueRange {
+    /// `None` where no element is a number.
+    pub fn of(tensor: &Tensor) -> Option<ValueRange> {
+        let values = tensor.to_f64s();
+        let numbers = || values.iter().copied().filter(|value| !value.is_nan());
+        let n = numbers().count();
+        (n > 0).then(|| ValueRange {
+            min: numbers().fold(f64::INFINITY, f64::min),
+            max: numbers().fold(f64::NEG_INFINITY, f64::max),
+            mean: numbers().sum::<f64>() / n as f64,
+            n_nan: values.len() - n,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

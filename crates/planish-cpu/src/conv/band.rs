@@ -271,9 +271,11 @@ impl SimdKernel for Interleave<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let [red, green, blue] = self.planes;
-        let colors = red.iter().zip(green).zip(blue);
-        for (pixel, ((red, green), blue)) in self.to.chunks_exact_mut(3).zip(colors) {
-            pixel.copy_from_slice(&[*red, *green, *blue]);
+        let (pixels, _) = self.to.as_chunks_mut::<3>();
+        let n = pixels.len().min(red.len()).min(green.len()).min(blue.len());
+        let (red, green, blue, pixels) = (&red[..n], &green[..n], &blue[..n], &mut pixels[..n]);
+        for i in 0..n {
+            pixels[i] = [red[i], green[i], blue[i]];
         }
     }
 }

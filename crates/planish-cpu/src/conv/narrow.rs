@@ -9,7 +9,7 @@ use super::pack::Filter;
 use super::windows::Windows;
 use super::{ConvCall, part, wanted_tasks};
 use crate::isa::Isa;
-use crate::simd::{Simd, SimdKernel};
+use crate::simd::{Simd, SimdKernel, arrays};
 use crate::team::{Task, Team};
 
 /// The most output channels.
@@ -186,11 +186,11 @@ impl Tiles<'_> {
                     *row = *table.add(tap * WINDOWS + i);
                 }
                 for c in (0..whole).step_by(S::LANES) {
-                    let x = std::array::from_fn(|i| s.load(rows[i].add(c)));
+                    let x = arrays::from_fn(|i| s.load(rows[i].add(c)));
                     step(s, &mut acc, x, weights.add(c), padded);
                 }
                 if whole < c {
-                    let x = std::array::from_fn(|i| s.load_part(rows[i].add(whole), c - whole));
+                    let x = arrays::from_fn(|i| s.load_part(rows[i].add(whole), c - whole));
                     step(s, &mut acc, x, weights.add(whole), padded);
                 }
                 weights = weights.add(K * padded);
@@ -219,10 +219,10 @@ unsafe fn step<S: Simd, const K: usize, const P: usize>(
     stride: usize,
 ) {
     // SAFETY: granted by the caller.
-    let w: [S::F; K] = std::array::from_fn(|k| unsafe { s.load(weights.add(k * stride)) });
-    for (acc, x) in acc.iter_mut().zip(x) {
-        for (acc, w) in acc.iter_mut().zip(w) {
-            *acc = s.mul_add(x, w, *acc);
+    let w: [S::F; K] = arrays::from_fn(|k| unsafe { s.load(weights.add(k * stride)) });
+    for i in 0..P {
+        for k in 0..K {
+            acc[i][k] = s.mul_add(x[i], w[k], acc[i][k]);
         }
     }
 }

@@ -35,6 +35,7 @@ use super::{Finished, L2_BYTES, RunCall, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::isa::Isa;
+use crate::simd::arrays;
 use crate::team::{Task, Team};
 
 /// Winograd's convolution for one geometry.
@@ -429,7 +430,7 @@ impl<B: Border> Winograd<B> {
             from..to
         };
         let (y, x) = (start(1, row), start(2, col));
-        let [d_stride, y_stride, x_stride] = g.input.axes.map(|stride| stride as isize);
+        let [d_stride, y_stride, x_stride] = arrays::map(g.input.axes, |stride| stride as isize);
         let at = (image * g.input.image) as isize + depth as isize * d_stride + y * y_stride + x * x_stride;
         InputTile { at, rows: inside(1, y), cols: inside(2, x) }
     }

@@ -13,6 +13,8 @@ pub(super) struct Floats<'a> {
 impl RowElements for Floats<'_> {
     type X = f32;
 
+    const WIDEST_SLIDING: usize = 7;
+
     fn x(&self) -> *const f32 {
         self.arguments.x
     }

@@ -147,7 +147,9 @@ impl Work for QuantizedDepthwiseWork {
         // SAFETY: the caller grants what the operands span; packed weights have the length that `pack` gave them.
         unsafe {
             match self.quantized.x_zero.of(inputs) {
-                0 => self.plan.run(&self.bytes::<false>(inputs, outputs, 0), team),
+                0 if self.plan.windows.axes[2].kernel <= WIDEST_WITHOUT_ZERO => {
+                    self.plan.run(&self.bytes::<false>(inputs, outputs, 0), team)
+                }
                 zero => self.plan.run(&self.bytes::<true>(inputs, outputs, zero), team),
             }
         }
@@ -175,6 +177,10 @@ impl QuantizedDepthwiseWork {
     }
 }
 
+/// The widest kernel for which taking off a zero point of 0 is worth code without it: the fewer taps a pixel meets, the more
+/// it weighs.
+const WIDEST_WITHOUT_ZERO: usize = 3;
+
 /// Images of bytes, finished as all quantized products are. After a Relu their zero point is mostly 0, and need not be taken
 /// off each of them.
 struct Bytes<const HAS_ZERO: bool> {
@@ -194,6 +200,8 @@ struct Sums([std::mem::MaybeUninit<f32>; TILE * super::CHANNEL_BLOCK]);
 
 impl<const HAS_ZERO: bool> RowElements for Bytes<HAS_ZERO> {
     type X = u8;
+
+    const WIDEST_SLIDING: usize = if HAS_ZERO { 5 } else { WIDEST_WITHOUT_ZERO };
 
     fn x(&self) -> *const u8 {
         self.x

@@ -12,6 +12,9 @@ pub(super) trait RowElements: Sync {
     /// An element of the input.
     type X: Copy;
 
+    /// Kernels up to so many columns are [`Sliding`] ones: each is a dozen functions to compile.
+    const WIDEST_SLIDING: usize;
+
     fn x(&self) -> *const Self::X;
 
     /// As `pack` made them.
@@ -79,14 +82,14 @@ pub(super) struct RowsCall<'a, E> {
 /// Computes the rows by the kernel for their windows.
 pub(super) fn run<E: RowElements>(isa: Isa, call: &RowsCall<'_, E>) {
     let width = &call.plan.windows.axes[2];
-    match (width.kernel, width.stride, width.dilation, call.plan.multiplier) {
-        (3, 1, 1, 1) => isa.run(Sliding::<E, 3, 1>(call)),
-        (3, 2, 1, 1) => isa.run(Sliding::<E, 3, 2>(call)),
-        (5, 1, 1, 1) => isa.run(Sliding::<E, 5, 1>(call)),
-        (5, 2, 1, 1) => isa.run(Sliding::<E, 5, 2>(call)),
-        (7, 1, 1, 1) => isa.run(Sliding::<E, 7, 1>(call)),
-        (7, 2, 1, 1) => isa.run(Sliding::<E, 7, 2>(call)),
-        (_, _, _, 0 | 1) => isa.run(General::<E, false>(call)),
+    let slides = width.kernel <= E::WIDEST_SLIDING && width.dilation == 1 && call.plan.multiplier == 1;
+    match (slides, width.kernel, width.stride) {
+        (true, 3, 1) => isa.run(Sliding::<E, 3, 1>(call)),
+        (true, 3, 2) => isa.run(Sliding::<E, 3, 2>(call)),
+        (true, 5, 1) => isa.run(Sliding::<E, 5, 1>(call)),
+        (true, 5, 2) => isa.run(Sliding::<E, 5, 2>(call)),
+        (true, 7, 1) => isa.run(Sliding::<E, 7, 1>(call)),
+        _ if call.plan.multiplier <= 1 => isa.run(General::<E, false>(call)),
         _ => isa.run(General::<E, true>(call)),
     }
 }
@@ -190,6 +193,10 @@ impl<E: RowElements, const K: usize, const STRIDE: usize> SimdKernel for Sliding
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        // Kernels that nobody asks for, and instruction sets whose registers a tile does not fit, have no code.
+        if const { K > E::WIDEST_SLIDING || S::REGISTERS < 2 * TILE } {
+            return General::<E, false>(self.0).run(s);
+        }
         let Range { start, end } = self.0.channels;
         self.0.for_each_tile(
             #[inline(always)]

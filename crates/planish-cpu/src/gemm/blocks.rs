@@ -6,7 +6,7 @@
 
 use super::codes::{PackedCodes, ROWS, Width};
 use super::tile::EpilogueCall;
-use crate::simd::{Simd, SimdKernel};
+use crate::simd::{Simd, SimdKernel, arrays};
 
 /// How B is quantized.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -295,7 +295,7 @@ impl FewRows {
     ) {
         let panel = &self.panel;
         let columns = [column, (column + S::LANES).min(panel.stored - S::LANES)];
-        let mut codes = columns.map(|column| C::at(panel, 0, column));
+        let mut codes = arrays::map(columns, |column| C::at(panel, 0, column));
         let mut rows = [self.a; M];
         for (i, row) in rows.iter_mut().enumerate() {
             *row = row.wrapping_add(i.min(self.m - 1) * self.a_stride);
@@ -322,7 +322,7 @@ impl FewRows {
                         }
                     }
                     for_rows!(AT, {
-                        let mut b = codes.map(|codes| C::row::<S, AT>(s, codes, panel.stored));
+                        let mut b = arrays::map(codes, |codes| C::row::<S, AT>(s, codes, panel.stored));
                         if ZEROS {
                             b = [s.sub(b[0], zeros[0]), s.sub(b[1], zeros[1])];
                         }
@@ -331,11 +331,12 @@ impl FewRows {
                             *acc = [s.mul_add(x, b[0], acc[0]), s.mul_add(x, b[1], acc[1])];
                         }
                     });
-                    rows = rows.map(|row| row.wrapping_add(ROWS));
-                    codes = codes.map(|codes| codes.wrapping_add(panel.stored.wrapping_mul(C::BYTES)));
+                    rows = arrays::map(rows, |row| row.wrapping_add(ROWS));
+                    codes =
+                        arrays::map(codes, |codes| codes.wrapping_add(panel.stored.wrapping_mul(C::BYTES)));
                 }
                 left -= n_rows;
-                let scales = columns.map(|column| panel.scale(s, block, column));
+                let scales = arrays::map(columns, |column| panel.scale(s, block, column));
                 for (i, sums) in sums.iter_mut().enumerate() {
                     for v in 0..2 {
                         let sum = acc[1..].iter().fold(acc[0][i][v], |sum, acc| s.add(sum, acc[i][v]));

@@ -1,7 +1,7 @@
 //! A few rows of A against B stored by columns: dot products along memory, where packing B would cost more than
 //! the product itself.
 
-use crate::simd::{Simd, SimdKernel};
+use crate::simd::{Simd, SimdKernel, arrays};
 
 use super::tile::EpilogueCall;
 
@@ -80,7 +80,7 @@ impl Dots {
                 }
                 k += S::LANES;
             }
-            acc.map(|[even, odd]| s.sum(s.add(even, odd)))
+            arrays::map(acc, |[even, odd]| s.sum(s.add(even, odd)))
         };
         for (t, mut sum) in acc.into_iter().enumerate() {
             let epilogue = &self.epilogue;

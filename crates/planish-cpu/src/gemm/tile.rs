@@ -6,7 +6,7 @@
 //! serves all. The panel is as wide as the tile's columns rounded up to whole vectors, so that a narrow last
 //! panel costs no more than it computes; every number of rows has its own instance for the same reason.
 
-use crate::simd::Simd;
+use crate::simd::{Simd, arrays};
 
 /// One tile: `C[i][j] = epilogue((accumulate ? C[i][j] : 0) + Σ A(s, i, k) · B(s, k, j))` over segments `s` and depth
 /// `k`, where `A(s, i, k) = rows[s·rows_stride + i][k]` and `B(s, k, j) = panel[(s·depth + k)·panel_stride + j]`.
@@ -236,7 +236,7 @@ fn plus<S: Simd, const MR: usize, const NV: usize>(
     a: [[S::F; NV]; MR],
     b: [[S::F; NV]; MR],
 ) -> [[S::F; NV]; MR] {
-    std::array::from_fn(|i| std::array::from_fn(|j| s.add(a[i][j], b[i][j])))
+    arrays::from_fn(|i| arrays::from_fn(|j| s.add(a[i][j], b[i][j])))
 }
 
 /// Adds bias and residual to the sums of one row, clamps and stores them.

@@ -6,6 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::blocks::{Block, strided};
+use crate::simd::arrays;
 
 /// Moves `block` by tiles of `ROWS` x `COLS`, and what is left over element by element.
 ///
@@ -98,7 +99,7 @@ unsafe fn interleave_3(block: &Block) {
     for row in (0..whole).step_by(4) {
         // SAFETY: four rows of the block; SSE is part of the architecture.
         unsafe {
-            let [a, b, c] = [0, 1, 2].map(|at| _mm_loadu_ps(col(at).wrapping_add(row)));
+            let [a, b, c] = arrays::map([0, 1, 2], |at| _mm_loadu_ps(col(at).wrapping_add(row)));
             let first = _mm_shuffle_ps::<0x84>(_mm_unpacklo_ps(a, b), _mm_shuffle_ps::<0x50>(c, a));
             let second = _mm_shuffle_ps::<0x88>(_mm_shuffle_ps::<0x55>(b, c), _mm_shuffle_ps::<0xAA>(a, b));
             let third = _mm_shuffle_ps::<0x88>(_mm_shuffle_ps::<0xFA>(c, a), _mm_shuffle_ps::<0xFF>(b, c));

@@ -4,7 +4,7 @@
 //! the instruction set it is compiled for.
 
 use crate::isa::Isa;
-use crate::simd::{Simd, SimdKernel};
+use crate::simd::{Simd, SimdKernel, arrays};
 
 /// Operands and result of one instruction over one chunk. An operand's step is 1, or 0 where one element
 /// stands for all; of such an f32 operand [`SPLAT_BYTES`] must be readable, filled with the element.
@@ -93,7 +93,7 @@ impl<F: Ternary> SimdKernel for TernaryLoop<'_, F> {
     fn run<S: Simd>(self, s: S) {
         let Args { from, steps, to, n } = *self.args;
         let to = to.cast::<f32>();
-        let from = from.map(|from| from.cast::<f32>());
+        let from = arrays::map(from, |from| from.cast::<f32>());
         let mut at = 0;
         // SAFETY: the maker of the arguments grants `n` elements; a splat is read from its start only.
         // Operands beyond the arity are not read.

@@ -7,6 +7,7 @@ use planish_kernel::pointwise::Source;
 use super::loops::Args;
 use super::place::{Filled, Place, PlaceIdx};
 use super::{Operand, Pointwise, space};
+use crate::simd::arrays;
 
 /// The matrix block that holds the running value.
 #[derive(Clone, Copy)]
@@ -294,10 +295,10 @@ impl Slot<'_> {
         for placed in &self.plan.steps {
             // SAFETY: all places were filled for this chunk.
             unsafe {
-                let from = placed.from.map(|idx| *self.place(idx));
+                let from = arrays::map(placed.from, |idx| *self.place(idx));
                 let args = Args {
-                    from: from.map(|place| place.at.cast_const()),
-                    steps: from.map(|place| place.step),
+                    from: arrays::map(from, |place| place.at.cast_const()),
+                    steps: arrays::map(from, |place| place.step),
                     to: (*self.place(placed.to)).at,
                     n,
                 };

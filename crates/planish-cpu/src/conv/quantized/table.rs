@@ -11,6 +11,7 @@ use crate::gemm::table::Panels;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Avx2, Avx512};
 use crate::isa::{Feature, Isa, Portable};
+use crate::simd::arrays;
 
 /// Byte by byte, for every machine.
 #[derive(Clone, Copy)]
@@ -19,7 +20,7 @@ struct Scalar;
 impl Dot<Portable> for Scalar {
     #[inline(always)]
     fn dot(self, _: Portable, acc: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-        std::array::from_fn(|lane| {
+        arrays::from_fn(|lane| {
             let (a, b) = (a[lane].to_ne_bytes(), b[lane].to_ne_bytes());
             (0..4).fold(acc[lane], |sum, i| sum + i32::from(a[i]) * i32::from(b[i] as i8))
         })

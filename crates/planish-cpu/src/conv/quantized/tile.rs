@@ -9,7 +9,7 @@ use super::super::RunCall;
 use super::super::igemm::TileAt;
 use super::finish::{Channels, Finish, kind};
 use super::pack::{LARGE, ORDERED_LANES};
-use crate::simd::Simd;
+use crate::simd::{Simd, arrays};
 
 /// Dot products of four bytes: `acc + Σ a[i] · b[i]` in each lane, `a` unsigned and `b` signed.
 pub(super) trait Dot<S: Simd>: Copy {
@@ -335,7 +335,7 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
         }
     }
     // SAFETY: granted by the caller.
-    let centered: [i32; MR] = std::array::from_fn(|i| unsafe { centered_sum(call, at, i) });
+    let centered: [i32; MR] = arrays::from_fn(|i| unsafe { centered_sum(call, at, i) });
     for j in 0..NV {
         let column = j * S::LANES;
         let n = (at.n - column).min(S::LANES);

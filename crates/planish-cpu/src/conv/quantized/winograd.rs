@@ -21,7 +21,7 @@ use crate::conv::geometry::{AXES, Geometry, Pixels};
 use crate::conv::winograd::{Block, Border, Cut, InputTile, Kind, Products, Winograd};
 use crate::gemm::table::Panels;
 use crate::isa::Isa;
-use crate::simd::{Simd, SimdKernel};
+use crate::simd::{Simd, SimdKernel, arrays};
 
 /// Multiply-adds a cycle against those of f32, in elements of two channels: each is two instructions, which more ports
 /// take.
@@ -243,7 +243,7 @@ impl OutputTiles<'_> {
                 #[allow(clippy::needless_range_loop)]
                 for x in 0..SIDE {
                     let m: [S::I; SIDE] =
-                        std::array::from_fn(|y| s.load_int(from.add((y * SIDE + x) * point_stride)));
+                        arrays::from_fn(|y| s.load_int(from.add((y * SIDE + x) * point_stride)));
                     let [first, second] = to_pixels(s, m);
                     (half[0][x], half[1][x]) = (first, second);
                 }

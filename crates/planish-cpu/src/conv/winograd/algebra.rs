@@ -10,7 +10,7 @@
 //! 0, ±5/8, ±3/2: 1.4e-6. The last are taken; all their products are exact in f32. What a sum of 2304 terms in
 //! f32 has anyway is about 2e-7.
 
-use crate::simd::Simd;
+use crate::simd::{Simd, arrays};
 
 /// The most points of an axis.
 pub const POINTS: usize = 6;
@@ -191,7 +191,8 @@ impl Axis for Four {
     #[inline(always)]
     fn taps<S: Simd>(s: S, g: [S::F; TAPS]) -> [S::F; POINTS] {
         let at = |point: f64, scale: f64| {
-            let [one, two] = [1.0 / scale, point * point / scale].map(|factor| s.splat(factor as f32));
+            let [one, two] =
+                arrays::map([1.0 / scale, point * point / scale], |factor| s.splat(factor as f32));
             let even = s.mul_add(g[2], two, s.mul(g[0], one));
             (even, s.mul(g[1], s.splat((point / scale) as f32)))
         };

@@ -6,7 +6,7 @@ use super::algebra::{Axis, Four, One, POINTS, Two};
 use super::{Block, Border, Kind, OutputTile, Products, Winograd};
 use crate::conv::geometry::AXES;
 use crate::conv::{ConvCall, LINE, prefetch};
-use crate::simd::{Simd, SimdKernel};
+use crate::simd::{Simd, SimdKernel, arrays};
 
 /// Pixels of f32.
 #[derive(Debug)]
@@ -250,7 +250,7 @@ impl OutputTiles<'_> {
             // Written row by row, read column by column.
             #[allow(clippy::needless_range_loop)]
             for x in 0..X::OUT {
-                let m = std::array::from_fn(|y| half[y][x]);
+                let m = arrays::from_fn(|y| half[y][x]);
                 let pixels = Y::output(s, m);
                 for (y, pixel) in pixels.iter().enumerate().take(Y::OUT) {
                     if y >= tile.rows || x >= tile.cols {
