@@ -87,6 +87,12 @@ pub trait Compiler: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether a tactic counts on a weight being 2:4 sparse ([`Operand::two_of_four`](crate::Operand::two_of_four)).
+    fn counts_on_sparsity(&self, tactic: &Tactic) -> bool {
+        let _ = tactic;
+        false
+    }
+
     /// By how much rounding errors of a tactic's sums exceed those of plain sums of products, at least 1: transforms
     /// such as Winograd's compute with values that are larger than their results. The self-check allows as much, and
     /// `--no-winograd` leaves out what is above 1.

@@ -82,6 +82,9 @@ pub struct Operand {
     pub strides: Vec<usize>,
     /// Known at build time: a weight, which may be packed.
     pub constant: bool,
+    /// A weight that a product of the region reads, whose elements are 2:4 sparse along the sum
+    /// ([`planish_op::two_of_four`]): tactics may count on it.
+    pub two_of_four: bool,
     /// The format that a weight was packed in (see [`crate::PackedWeight`]); its memory is then what the
     /// tactic's `pack` made, and strides mean nothing.
     pub packed: Option<String>,
@@ -90,7 +93,14 @@ pub struct Operand {
 impl Operand {
     /// A dense operand.
     pub fn dense(dtype: DType, dims: &[usize], layout: Layout) -> Operand {
-        Operand { dtype, strides: layout.strides(dims), dims: dims.to_vec(), constant: false, packed: None }
+        Operand {
+            dtype,
+            strides: layout.strides(dims),
+            dims: dims.to_vec(),
+            constant: false,
+            two_of_four: false,
+            packed: None,
+        }
     }
 
     /// The same, known at build time.

@@ -128,7 +128,11 @@ impl Problem {
             } else {
                 operand.strides.iter().map(usize::to_string).collect::<Vec<_>>().join("_")
             };
-            let kind = if operand.constant { "w" } else { "" };
+            let kind = match (operand.constant, operand.two_of_four) {
+                (true, true) => "sparse_w",
+                (true, false) => "w",
+                _ => "",
+            };
             format!("{}{}[{}]{}", kind, operand.dtype.name(), dims, layout)
         };
         let join = |list: &[Operand]| list.iter().map(operand).collect::<Vec<_>>().join(",");

@@ -5,7 +5,8 @@
 //! - `value`: values and their types; `limits`: how far a run over them may go;
 //! - [`infer`](mod@infer): the types, shapes and known contents of outputs;
 //! - [`window`], [`resize`], [`einsum`] and `recurrent_activation`: rules that inference shares with whoever
-//!   computes, each written once.
+//!   computes, each written once;
+//! - [`two_of_four`]: weights of products that sparse tensor cores take.
 
 pub mod attribute;
 mod class;
@@ -16,6 +17,7 @@ mod op;
 mod op_table;
 mod recurrent_activation;
 pub mod resize;
+pub mod two_of_four;
 mod value;
 pub mod window;
 
