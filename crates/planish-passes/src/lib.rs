@@ -42,13 +42,14 @@ pub use driver::{Options, Pass, Pipeline};
 pub use error::{PassError, PassErrorKind};
 pub use integer_share::IntegerShare;
 pub use names::matches as name_matches;
+pub use passes::prune_weights::kept_norms;
 pub use passes::quantize_dynamically::DynamicRange;
 pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize, Transposed};
 pub use passes::quantize_weights::{WeightStorage, weight_error};
 pub use pipelines::{
     dequantize_weights, equalize, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
-    portable_integers, quantize, quantize_dynamically, quantize_weights, raise_precision, round_weights,
-    standard,
+    plain_zeros, portable_integers, prune_weights, quantize, quantize_dynamically, quantize_weights,
+    raise_precision, round_weights, standard,
 };
 pub use planish_quantize::{Channels, SecondMoments};
 pub use report::{PassReport, Refusal, Report};

@@ -16,6 +16,7 @@ pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
 pub(crate) mod move_quantization;
 pub(crate) mod pack_attention_heads;
+pub(crate) mod prune_weights;
 pub(crate) mod push_expands;
 pub(crate) mod push_slices;
 pub(crate) mod push_transposes;

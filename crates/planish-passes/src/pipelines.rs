@@ -25,6 +25,7 @@ use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::move_quantization::{PULL_QUANTIZE, PUSH_DEQUANTIZE};
 use crate::passes::pack_attention_heads::PACK_ATTENTION_HEADS;
+use crate::passes::prune_weights::{PlainZeros, PruneWeights};
 use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PUSH_SLICES;
 use crate::passes::push_transposes::PushTransposes;
@@ -159,6 +160,21 @@ pub fn round_weights(to: DType, pins: Vec<String>) -> Pipeline {
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])
+}
+
+/// The passes that prune the weights of an optimized graph's products to 2:4 sparsity.
+pub fn prune_weights() -> Pipeline {
+    Pipeline::new(vec![
+        Pass::rule(PruneWeights),
+        // A weight that several nodes read was pruned for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
+/// The passes that take the signs off the zeros of weights that are 2:4 sparse. Last of all that changes weights.
+pub fn plain_zeros() -> Pipeline {
+    Pipeline::new(vec![Pass::rule(PlainZeros), Pass::sweep(RemoveDead)])
 }
 
 /// The passes that even out the channels that the layers of an optimized float model read, before these are quantized;
