@@ -24,6 +24,7 @@ const GAPS: &[Gap] = &[
     Gap { cases: "rotary/*f16*", reason: HALVES },
     Gap { cases: "scan/*f16*", reason: HALVES },
     Gap { cases: "softmax/*f16*", reason: HALVES },
+    Gap { cases: "sparse/*f16*", reason: HALVES },
     Gap { cases: "topk/*f16*", reason: HALVES },
     Gap { cases: "conv/*tf32", reason: "there is no arithmetic of TF32" },
     Gap {

@@ -1,7 +1,8 @@
-//! Products with weights of 4 and 8 bits on a GPU, beside the same with weights of f16: microseconds in a replayed graph,
-//! weights rotating among copies that no cache holds, and the share of the memory's measured bandwidth.
+//! Products with weights of 4 and 8 bits, and with weights that are 2:4 sparse, on a GPU, beside the same with weights of f16:
+//! microseconds in a replayed graph, weights rotating among copies that no cache holds, and the share of the memory's measured
+//! bandwidth.
 //!
-//! `cargo bench -p planish-cuda --bench nbits -- [--rows 1,8,64] [--only 4096x11008] [--types i4,i8] [--dtype f16] [--ways N] [--all 1]`:
+//! `cargo bench -p planish-cuda --bench nbits -- [--rows 1,8,64] [--only 4096x11008] [--types i4,i8,sparse] [--dtype f16] [--ways N] [--all 1]`:
 //! for each matrix and number of rows the best N tactics of each kind, of those that a plan is offered, or of all. Results are not looked at: the conformance suite
 //! compares them.
 
@@ -12,12 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_cuda::Cuda;
 use planish_kernel::{
-    Address, Budget, Call, Candidate, Compiler, Device, KernelError, Memory, PackedForm, Problem, Queue,
-    QueueOptions,
+    Address, Budget, Call, Candidate, Compiler, Device, KernelError, Memory, Operand, PackedForm, Problem,
+    Queue, QueueOptions, WeightUse,
 };
 use planish_tensor::DType;
+use planish_testing::Random;
 use planish_testing::problems::matmul::matmul;
 use planish_testing::problems::nbits::FewBits;
+use planish_testing::problems::sparse;
 
 /// Columns and depth: projections of language models.
 const MATRICES: [[usize; 2]; 6] =
@@ -30,10 +33,44 @@ const ROTATION: usize = 400 << 20;
 const LAUNCHES: usize = 24;
 const REPLAYS: usize = 7;
 
+/// What weights are.
+#[derive(Clone, Copy)]
+enum Kind {
+    Bits(DType),
+    Sparse,
+}
+
+impl Kind {
+    fn named(name: &str) -> Result<Kind, Box<dyn Error>> {
+        match name {
+            "i4" => Ok(Kind::Bits(DType::I4)),
+            "i8" => Ok(Kind::Bits(DType::I8)),
+            "sparse" => Ok(Kind::Sparse),
+            _ => Err(format!("unknown type `{name}`").into()),
+        }
+    }
+
+    /// Its name, a product of these sizes, and the families that compute it.
+    fn problem(
+        self,
+        dtype: DType,
+        m: usize,
+        [n, k]: [usize; 2],
+    ) -> (String, Problem, &'static [&'static str]) {
+        match self {
+            Kind::Bits(weight) => {
+                let problem = FewBits::new(dtype, &[m], [n, k], weight, BLOCK).problem();
+                (weight.name().to_string(), problem, &["nbits"])
+            }
+            Kind::Sparse => ("2:4".to_string(), sparse::product(dtype, &[m], [n, k], None), &["sparse"]),
+        }
+    }
+}
+
 struct Asked {
     rows: Vec<usize>,
     only: Option<String>,
-    types: Vec<DType>,
+    types: Vec<Kind>,
     dtype: DType,
     ways: usize,
     budget: Budget,
@@ -43,7 +80,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
     let mut asked = Asked {
         rows: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
         only: None,
-        types: vec![DType::I4, DType::I8],
+        types: vec![Kind::Bits(DType::I4), Kind::Bits(DType::I8), Kind::Sparse],
         dtype: DType::F16,
         ways: 3,
         budget: Budget::USUAL,
@@ -55,8 +92,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             "--rows" => asked.rows = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--only" => asked.only = Some(value),
             "--types" => {
-                asked.types =
-                    value.split(',').map(|name| if name == "i8" { DType::I8 } else { DType::I4 }).collect();
+                asked.types = value.split(',').map(Kind::named).collect::<Result<_, _>>()?;
             }
             "--dtype" => asked.dtype = if value == "f32" { DType::F32 } else { DType::F16 },
             "--ways" => asked.ways = value.parse()?,
@@ -78,14 +114,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     for [n, k] in MATRICES.into_iter().filter(is_asked) {
         for &m in &asked.rows {
-            let mut kinds: Vec<(String, Problem, &[&str])> = asked
-                .types
-                .iter()
-                .map(|weight| {
-                    let problem = FewBits::new(asked.dtype, &[m], [n, k], *weight, BLOCK).problem();
-                    (weight.name().to_string(), problem, &["nbits"][..])
-                })
-                .collect();
+            let mut kinds: Vec<(String, Problem, &[&str])> =
+                asked.types.iter().map(|kind| kind.problem(asked.dtype, m, [n, k])).collect();
             let dense = matmul(asked.dtype, &[m, k], &[k, n], true, None);
             // Of all dense tactics there are hundreds.
             let dense = (asked.budget == Budget::USUAL).then_some(dense);
@@ -105,9 +135,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                     }
                 }
                 times.sort_by(|a, b| a.0.total_cmp(&b.0));
-                let bytes = problem.traffic_bytes() as f64;
                 for (idx, (us, candidate)) in times.iter().take(asked.ways).enumerate() {
-                    let speed = bytes / us * 1e-3;
+                    let speed = traffic(&cuda, &problem, candidate) as f64 / us * 1e-3;
                     println!(
                         "{:>13} {m:4} rows {kind:>4} {us:8.2} us {speed:6.0} GB/s {:3.0} % (expected {:6.2}) {}{}",
                         format!("{k}x{n}"),
@@ -155,10 +184,36 @@ fn copy_bandwidth(cuda: &Cuda, queue: &mut dyn Queue) -> Result<f64, KernelError
     Ok(2.0 * BYTES as f64 / best)
 }
 
+/// Bytes of an operand, packed where it is.
+fn n_bytes(cuda: &Cuda, operand: &Operand) -> usize {
+    match &operand.packed {
+        Some(format) => {
+            let form = PackedForm { format, dtype: operand.dtype, dims: &operand.dims };
+            cuda.packed_bytes(form).unwrap_or(0)
+        }
+        None => operand.span_bytes(),
+    }
+}
+
+/// Bytes that a candidate reads and writes.
+fn traffic(cuda: &Cuda, problem: &Problem, candidate: &Candidate) -> usize {
+    let problem = problem.for_candidate(candidate);
+    problem.inputs.iter().chain(&problem.outputs).map(|operand| n_bytes(cuda, operand)).sum()
+}
+
+/// A chunk of a sparse weight, of which any number is one.
+fn sparse_chunk(cuda: &Cuda, dtype: DType) -> Vec<u8> {
+    let problem = sparse::product(dtype, &[1], [16, 64], None);
+    let candidate = cuda.candidates_of("sparse", &problem, &Budget::USUAL).remove(0);
+    let weight = Random::new(3).input(&problem, 1, 1.0);
+    cuda.pack(WeightUse::new(&problem, &candidate.tactic, 1), &weight).expect("a sparse weight").bytes
+}
+
 /// So many bytes: any bits are integers; floats are small and differ.
-fn filled(dtype: DType, len: usize) -> Vec<u8> {
+fn filled(cuda: &Cuda, operand: &Operand, len: usize) -> Vec<u8> {
     let number = |at: usize| 0.001 * (1 + at % 97) as f32;
-    let pattern: Vec<u8> = match dtype {
+    let pattern: Vec<u8> = match operand.dtype {
+        dtype if operand.two_of_four => sparse_chunk(cuda, dtype),
         DType::F16 => {
             (0..9700).flat_map(|at| planish_tensor::f16::from_f32(number(at)).to_ne_bytes()).collect()
         }
@@ -181,24 +236,13 @@ fn time(
 ) -> Result<f64, KernelError> {
     let problem = problem.for_candidate(candidate);
     let kernel = cuda.prepare(&problem, &candidate.tactic)?;
-    let n_bytes = |idx: usize| {
-        let operand = &problem.inputs[idx];
-        match &operand.packed {
-            Some(format) => {
-                let form = PackedForm { format, dtype: operand.dtype, dims: &operand.dims };
-                cuda.packed_bytes(form).unwrap_or(0)
-            }
-            None => operand.span_bytes(),
-        }
-    };
-    let weights: usize =
-        (0..problem.inputs.len()).filter(|idx| problem.inputs[*idx].constant).map(n_bytes).sum();
+    let constants = problem.inputs.iter().filter(|operand| operand.constant);
+    let weights: usize = constants.map(|operand| n_bytes(cuda, operand)).sum();
     let n_copies = ROTATION.div_ceil(weights.max(1)).clamp(2, 64);
     let mut memory: Vec<Box<dyn Memory>> = Vec::new();
     let mut calls: Vec<Vec<Address>> = vec![Vec::new(); n_copies];
-    for idx in 0..problem.inputs.len() {
-        let operand = &problem.inputs[idx];
-        let bytes = filled(operand.dtype, n_bytes(idx));
+    for operand in &problem.inputs {
+        let bytes = filled(cuda, operand, n_bytes(cuda, operand));
         let n_own = if operand.constant { n_copies } else { 1 };
         let first = memory.len();
         for copy in 0..n_own {

@@ -1,5 +1,6 @@
 // Products of a few rows with a weight that is packed in tiles of 16 columns, read once and as it is stored. What a chunk of a
-// tile holds stands in front: nbits_tile.cuh, with `Tile`, `RowParts`, `DEPTH`, `GROUP`, `SHARE`, `SLOT_BYTES`.
+// tile holds stands in front: nbits_tile.cuh or sparse_tile.cuh, with `Tile`, `RowParts`, `DEPTH`, `GROUP`, `SHARE`,
+// `SLOT_BYTES`.
 //
 // Set from outside, besides:
 //   X_T Y_T      what rows and results are stored in
@@ -21,11 +22,13 @@
 constexpr int M8 = ROWS / 8;
 constexpr int RING_BYTES = AHEAD * TILES * SLOT_BYTES;
 
-// Rows of x in shared memory: of 64 or 128 bytes. In the latter odd rows have their halves exchanged, so that two rows at
-// one place along k lie in different banks.
+// Rows of x in shared memory: of 64 or 128 bytes. In the latter eight rows have their parts of 16 bytes exchanged, each in
+// another way, so that they lie in different banks at one place along k, and two neighbours at four places.
 constexpr int X_ROW = DEPTH * (int)sizeof(X_T);
 constexpr int X_BYTES = ROWS * X_ROW;
-PL_INLINE int x_place(int row, int byte) { return row * X_ROW + (X_ROW == 128 ? byte ^ (row & 1) * 64 : byte); }
+PL_INLINE int x_place(int row, int byte) {
+  return row * X_ROW + (X_ROW == 128 ? byte ^ ((row & 1) * 64 + (row >> 1 & 3) * 16) : byte);
+}
 
 // What a warp has of its tiles.
 struct Share {
@@ -59,9 +62,9 @@ struct Share {
 
   // Multiplies the chunk in a slot; `load(rows, group)` gives a group of each eight rows.
   template <class F> PL_INLINE void take(int slot, int lane, F load) {
-    uint4 own[TILES];
+    Tile::Own own[TILES];
 #pragma unroll
-    for (int t = 0; t < TILES; t++) own[t] = ((const uint4*)(memory + (slot * TILES + t) * SLOT_BYTES))[lane];
+    for (int t = 0; t < TILES; t++) own[t] = Tile::own(memory + (slot * TILES + t) * SLOT_BYTES, lane);
 #pragma unroll
     for (int g = 0; g < DEPTH / GROUP; g++) {
       RowParts rows[M8];
@@ -124,12 +127,8 @@ few_rows(const X_T* x, const void* weight, const void* scales, const void* zeros
     const u8* from = x_memory + slot * X_BYTES;
     own.take(slot, lane, [&](RowParts(&rows)[M8], int group) {
 #pragma unroll
-      for (int j = 0; j < M8; j++) {
-        const int byte = (group * GROUP + SHARE * (lane & 3)) * (int)sizeof(X_T);
-        X_T e[SHARE];
-        po_fetch<X_T, SHARE, true>(e, (const X_T*)(from + x_place(8 * j + (lane >> 2), byte)), true, SHARE);
-        rows[j].set(e);
-      }
+      for (int j = 0; j < M8; j++)
+        rows[j].read(from + x_place(8 * j + RowParts::row_of(lane), RowParts::byte_of(group, lane)));
     });
     own.advance(1);
     slot = slot + 1 == AHEAD ? 0 : slot + 1;
@@ -140,10 +139,9 @@ few_rows(const X_T* x, const void* weight, const void* scales, const void* zeros
   own.start(a, weight, scales, zeros, tile0, chunk, lane);
   const X_T* at = x + ((i64)(row0 + (lane >> 2)) * a.k + chunk * DEPTH + SHARE * (lane & 3));
   const int rows_left = a.m - row0 - (lane >> 2);
-  // Rows of x that a lane reads from shared memory it copies there itself, so that no lane waits for another.
+  // Lanes copy rows of x for their warp.
   const int row = lane >> 2;
-  const u8* const x_memory = (const u8*)po_dynamic + WARPS * RING_BYTES + warp * (AHEAD * OWN_ROWS * X_ROW) +
-                             row * X_ROW + SHARE * (lane & 3) * (int)sizeof(X_T);
+  const u8* const x_memory = (const u8*)po_dynamic + WARPS * RING_BYTES + warp * (AHEAD * OWN_ROWS * X_ROW);
   // Fetches the chunk that lies `turns` after the one that pointers stand at; `left` elements of a row are left from there on.
   auto fetch_rows = [&](int slot, int turns, int left) {
     if (OWN_ROWS == 0 || row >= OWN_ROWS) return;
@@ -153,28 +151,35 @@ few_rows(const X_T* x, const void* weight, const void* scales, const void* zeros
       const bool there = rows_left > 0 && left > g * GROUP;
       const X_T* from = there ? at + (turns * TURN * DEPTH + g * GROUP) : x;
       constexpr int BYTES = SHARE * (int)sizeof(X_T);
-      if (BYTES == 16) copy_async16(to + g * GROUP * (int)sizeof(X_T), from, there);
-      else copy_async_some<BYTES>(to + g * GROUP * (int)sizeof(X_T), from, there);
+      const u32 place = to + x_place(row, (g * GROUP + SHARE * (lane & 3)) * (int)sizeof(X_T));
+      if (BYTES == 16) copy_async16(place, from, there);
+      else copy_async_some<BYTES>(place, from, there);
     }
   };
   auto take = [&](int slot, int turns, int left) {
     RowParts ready[DEPTH / GROUP][M8];
-    if (OWN_ROWS > 0) copy_async_wait<AHEAD - 1>();
+#if OWN_ROWS > 0
+    copy_async_wait<AHEAD - 1>();
+    if (RowParts::ARE_OTHERS) __syncwarp();
+#pragma unroll
+    for (int g = 0; g < DEPTH / GROUP; g++) {
+      // Where there are fewer than eight rows, some are taken twice, and not given out.
+      const int from = RowParts::row_of(lane) & (OWN_ROWS - 1);
+      ready[g][0].read(x_memory + slot * (OWN_ROWS * X_ROW) + x_place(from, RowParts::byte_of(g, lane)));
+    }
+    if (RowParts::ARE_OTHERS) __syncwarp();
+#else
 #pragma unroll
     for (int g = 0; g < DEPTH / GROUP; g++)
 #pragma unroll
       for (int j = 0; j < M8; j++) {
         X_T e[SHARE];
-        if (OWN_ROWS > 0) {
-          po_fetch<X_T, SHARE, true>(
-              e, (const X_T*)(x_memory + slot * (OWN_ROWS * X_ROW) + g * GROUP * (int)sizeof(X_T)), row < OWN_ROWS, SHARE);
-        } else {
-          po_fetch<X_T, SHARE, WIDE>(e, at + ((i64)(8 * j) * a.k + turns * TURN * DEPTH + g * GROUP),
-                                     8 * j < rows_left && left > g * GROUP, left - g * GROUP);
-        }
+        po_fetch<X_T, SHARE, WIDE>(e, at + ((i64)(8 * j) * a.k + turns * TURN * DEPTH + g * GROUP),
+                                   8 * j < rows_left && left > g * GROUP, left - g * GROUP);
         ready[g][j].set(e);
       }
-    if (OWN_ROWS == 0) copy_async_wait<AHEAD - 1>();
+    copy_async_wait<AHEAD - 1>();
+#endif
     own.take(slot, lane, [&](RowParts(&rows)[M8], int group) {
 #pragma unroll
       for (int j = 0; j < M8; j++) rows[j] = ready[group][j];

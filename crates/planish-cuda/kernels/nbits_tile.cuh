@@ -10,6 +10,16 @@ constexpr int SHARE = GROUP / 4;          // elements of a lane in a group
 struct RowParts {
   u32 v[PARTS][SHARE / 2];
 
+  // Lanes read from shared memory what they copied themselves, so that none waits for another.
+  static constexpr bool ARE_OTHERS = false;
+  static PL_INLINE int row_of(int lane) { return lane >> 2; }
+  static PL_INLINE int byte_of(int group, int lane) { return (group * GROUP + SHARE * (lane & 3)) * (int)sizeof(X_T); }
+  PL_INLINE void read(const u8* at) {
+    X_T e[SHARE];
+    po_fetch<X_T, SHARE, true>(e, (const X_T*)at, true, SHARE);
+    set(e);
+  }
+
   PL_INLINE void set(const X_T (&e)[SHARE]) {
 #pragma unroll
     for (int i = 0; i < SHARE / 2; i++) {
@@ -41,6 +51,9 @@ constexpr int SLOT_BYTES = 512 + (BLOCK ? SEGMENTS * SEGMENT_BYTES : 0);
 constexpr bool IN_STEP = BLOCK == 16 * SEGMENT;
 
 struct Tile {
+  typedef uint4 Own;
+  static PL_INLINE Own own(const u8* slot, int lane) { return ((const uint4*)slot)[lane]; }
+
   const uint4* codes;
   Scalings scalings;
   Scaling whole;

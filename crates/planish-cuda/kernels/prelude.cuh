@@ -334,6 +334,31 @@ template <> PL_INLINE void multiply<f16>(float (&d)[4], const u32 (&a)[4], u32 b
 }
 #endif
 
+// d (16x8, f32) += a (16 rows of 32 places along k, of each four neighbours two elements) times b (32 places of 8 columns).
+// `places` says of each element which of its four it is, in ascending order: lanes 2 SELECTOR and the next of each four tell.
+template <class T> struct Sparse;
+#if __CUDA_ARCH__ >= 800
+// Compilers from CUDA 12.5 on want to be told that places ascend.
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 5)
+#define PL_SPARSE "mma.sp::ordered_metadata"
+#else
+#define PL_SPARSE "mma.sp"
+#endif
+#define PL_MULTIPLY_SPARSE(H)                                                                                        \
+  template <> struct Sparse<H> {                                                                                     \
+    template <int SELECTOR>                                                                                          \
+    static PL_INLINE void multiply(float (&d)[4], const u32 (&a)[4], const u32 (&b)[4], u32 places) {                \
+      asm volatile(PL_SPARSE ".sync.aligned.m16n8k32.row.col.f32." #H "." #H                                         \
+                   ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, %13;"                     \
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                  \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]),         \
+                     "r"(places), "n"(SELECTOR));                                                                    \
+    }                                                                                                                \
+  };
+PL_MULTIPLY_SPARSE(f16)
+PL_MULTIPLY_SPARSE(bf16)
+#endif
+
 // d (16x8, i32) += a (16 rows of 32 bytes) times b (32 bytes of 8 columns), all signed. Lanes hold the same places as
 // above.
 template <class T> PL_INLINE void multiply(i32 (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {

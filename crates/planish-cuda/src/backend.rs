@@ -31,6 +31,7 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::ConvFamily,
     &crate::families::gemm::GemmFamily,
     &crate::families::nbits::NBitsFamily,
+    &crate::families::sparse::SparseFamily,
     &crate::families::halo::HaloFamily,
     &crate::families::wconv::WConvFamily,
     &crate::families::wgemm::WGemmFamily,
@@ -268,6 +269,10 @@ impl Compiler for Cuda {
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
         let library = family_of(tactic).ok().and_then(|family| family.needs());
         library.and_then(need_of).into_iter().collect()
+    }
+
+    fn counts_on_sparsity(&self, tactic: &Tactic) -> bool {
+        family_of(tactic).is_ok_and(|family| family.name() == crate::families::sparse::NAME)
     }
 
     fn pack(&self, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {

@@ -2,11 +2,13 @@
 //! packed form is and which element is where; no GPU is needed to go back.
 
 pub(crate) mod codes;
+pub(crate) mod sparse;
 
 use planish_kernel::{KernelError, Operand, PackedForm, PackedWeight, Problem, Tactic};
 use planish_tensor::{Bytes, DType, Tensor};
 
 use self::codes::{Content, Tiles};
+use self::sparse::SparseTiles;
 
 /// An arrangement of a weight's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +29,9 @@ pub(crate) enum Format {
     TapsOutIn,
     /// A matrix of few bits, its scales or its zero points, in tiles of columns; `k x n`, or `n x k` where it is transposed.
     Tiles { content: Content, transposed: bool },
+    /// A matrix that is 2:4 sparse along `k`, half of its elements in tiles of columns; `k x n`, or `n x k` where it is
+    /// transposed.
+    Sparse { transposed: bool },
 }
 
 /// An input that a tactic reads packed: in which arrangement, and as which type.
@@ -83,6 +88,7 @@ impl Format {
             Format::Tiles { content, transposed } => {
                 format!("{}{}", content.name(), if transposed { "t" } else { "" })
             }
+            Format::Sparse { transposed } => format!("sparse24{}", if transposed { "t" } else { "" }),
         }
     }
 
@@ -102,6 +108,7 @@ impl Format {
             .chain(sixteen)
             .chain([Format::Conv { per_chunk: 1 }, Format::Taps, Format::Stem])
             .chain(tiles)
+            .chain([false, true].map(|transposed| Format::Sparse { transposed }))
             .find(|format| format.name() == name)
     }
 
@@ -147,8 +154,12 @@ impl Format {
             let message = format!("a weight of sizes {:?} as `{}`", weight.shape(), self.name());
             KernelError::unsupported(message)
         };
-        let arranged = self.arranged(weight.shape()).ok_or_else(no_such)?;
         let dtype = weight.dtype();
+        if let Format::Sparse { .. } = self {
+            let tiles = self.sparse_tiles(dtype, weight.shape()).ok_or_else(no_such)?;
+            return Ok(PackedWeight { format: self.name(), bytes: tiles.pack(weight)? });
+        }
+        let arranged = self.arranged(weight.shape()).ok_or_else(no_such)?;
         let bytes = match (arranged.stored_bits(dtype).ok_or_else(no_such)?, &arranged) {
             (4 | 8, Arranged::Tiles(tiles)) => {
                 tiles.pack_codes(dtype, &weight.codes().map_err(|_| no_such())?)
@@ -166,6 +177,14 @@ impl Format {
             }
         };
         Ok(PackedWeight { format: self.name(), bytes })
+    }
+
+    /// The tiles of a sparse weight; `None` for other formats, and types that do not lie so.
+    fn sparse_tiles(self, dtype: DType, dims: &[usize]) -> Option<SparseTiles> {
+        match self {
+            Format::Sparse { transposed } if sparse::takes(dtype) => SparseTiles::of(transposed, dims),
+            _ => None,
+        }
     }
 
     /// Which element of a weight of these sizes is where; `None` where it cannot be packed so.
@@ -276,7 +295,11 @@ impl Rows {
 /// Bytes that a packed weight has.
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
     let PackedForm { format, dtype, dims } = form;
-    let arranged = Format::named(format)?.arranged(dims)?;
+    let format = Format::named(format)?;
+    if let Format::Sparse { .. } = format {
+        return Some(format.sparse_tiles(dtype, dims)?.n_bytes());
+    }
+    let arranged = format.arranged(dims)?;
     Some(arranged.len().checked_mul(arranged.stored_bits(dtype)?)? / 8)
 }
 
@@ -284,9 +307,14 @@ pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
 pub fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
     let PackedForm { format, dtype, dims } = form;
     let wrong = || KernelError::unsupported(format!("{} bytes are no {form}", bytes.len()));
-    let arranged = Format::named(format).and_then(|format| format.arranged(dims));
+    let named = Format::named(format);
     let fits = packed_bytes(form) == Some(bytes.len());
-    let arranged = arranged.filter(|_| fits).ok_or_else(wrong)?;
+    let named = named.filter(|_| fits).ok_or_else(wrong)?;
+    if let Some(tiles) = named.sparse_tiles(dtype, dims) {
+        let tensor = tiles.unpack(dtype, dims, bytes);
+        return tensor.map_err(|error| KernelError::unsupported(error.to_string()));
+    }
+    let arranged = named.arranged(dims).ok_or_else(wrong)?;
     let tensor = match (arranged.stored_bits(dtype).ok_or_else(wrong)?, &arranged) {
         (4 | 8, Arranged::Tiles(tiles)) => Tensor::from_codes(dtype, dims, tiles.unpack_codes(dtype, bytes)),
         (bits, _) => {
@@ -321,6 +349,8 @@ mod tests {
             "codes8g16t",
             "scales16t",
             "zeros16",
+            "sparse24",
+            "sparse24t",
         ] {
             assert_eq!(Format::named(name).map(Format::name).as_deref(), Some(name));
         }
@@ -352,6 +382,11 @@ mod tests {
         assert_eq!(packed_bytes("scales16", DType::F16, &[20]), Some((2 + 4) * 16 * 2));
         assert_eq!(packed_bytes("scales16", DType::I8, &[20]), None);
         assert_eq!(packed_bytes("codes4g16", DType::I4, &[usize::MAX, 2]), None);
+        // Two tiles of two chunks.
+        assert_eq!(packed_bytes("sparse24", DType::F16, &[70, 20]), Some(4 * 1152));
+        assert_eq!(packed_bytes("sparse24t", DType::BF16, &[20, 64]), Some(2 * 1152));
+        assert_eq!(packed_bytes("sparse24", DType::F32, &[70, 20]), None);
+        assert_eq!(packed_bytes("sparse24", DType::F16, &[0, 20]), None);
         assert!(
             unpack(PackedForm { format: "gemm_rows8", dtype: DType::F16, dims: &[6, 3] }, &[0; 46]).is_err()
         );

@@ -121,6 +121,10 @@ impl<B: Backend, C: Change> Compiler for Altered<B, C> {
         self.backend.rounds_factors_to(tactic)
     }
 
+    fn counts_on_sparsity(&self, tactic: &Tactic) -> bool {
+        self.backend.counts_on_sparsity(tactic)
+    }
+
     fn error_growth(&self, tactic: &Tactic) -> f64 {
         self.backend.error_growth(tactic)
     }

@@ -19,6 +19,7 @@ pub mod rotary;
 pub mod scan;
 pub mod scatter;
 pub mod softmax;
+pub mod sparse;
 pub mod topk;
 
 use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, RegionNode};
@@ -49,6 +50,7 @@ pub fn of_family(family: &str) -> Vec<Problem> {
         "scan" => scan::samples(),
         "scatter" => scatter::samples(),
         "softmax" => softmax::samples(),
+        "sparse" => sparse::samples(),
         "stem" => conv::few_channels(),
         "topk" => topk::samples(),
         "wconv" => [conv::convolutions(), quantized::convolutions()].concat(),

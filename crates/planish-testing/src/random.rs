@@ -1,6 +1,7 @@
 //! The one generator of random numbers for tests and benchmarks: seeded, and the same on every machine.
 
-use planish_kernel::{Layout, Operand};
+use planish_kernel::{Layout, Operand, Problem};
+use planish_op::two_of_four::{Fours, summed_axis};
 use planish_tensor::{Bytes, DType, Tensor};
 
 /// A repeatable stream of numbers: Marsaglia's xorshift over 64 bits. Its upper bits are used, which pass the tests that
@@ -94,6 +95,33 @@ impl Random {
         })
     }
 
+    /// As [`Random::tensor`], 2:4 sparse along an axis: two of each four neighbours are zero, and now and then more.
+    pub fn two_of_four(&mut self, dtype: DType, dims: &[usize], axis: usize, scale: f32) -> Tensor {
+        let mut values = self.tensor(dtype, dims, scale).to_f64s();
+        Fours::along(dims, axis).all(|places| {
+            let n_zeros = places.len().saturating_sub(2) + usize::from(self.chance(5));
+            let first = self.below(4);
+            (0..n_zeros).for_each(|at| values[places[(first + at * (1 + first % 3)) % places.len()]] = 0.0);
+            // Some of these may have been the same place.
+            let mut n_left = 0;
+            for &place in places {
+                n_left += usize::from(values[place] != 0.0);
+                values[place] = if n_left > 2 { 0.0 } else { values[place] };
+            }
+            true
+        });
+        Tensor::from_f64s(dtype, dims, &values).expect("as many numbers as the sizes say")
+    }
+
+    /// Values of a problem's input, sparse where it says so.
+    pub fn input(&mut self, problem: &Problem, idx: usize, scale: f32) -> Tensor {
+        let Operand { dtype, dims, two_of_four, .. } = &problem.inputs[idx];
+        match summed_axis(&problem.region.nodes[0].op, dims.len()).filter(|_| *two_of_four) {
+            Some(axis) => self.two_of_four(*dtype, dims, axis, scale),
+            None => self.tensor(*dtype, dims, scale),
+        }
+    }
+
     /// A tensor of whole numbers between both, included.
     pub fn whole(&mut self, dtype: DType, dims: &[usize], from: i64, to: i64) -> Tensor {
         self.made(dtype, dims, |random| (from + random.below((to - from + 1) as usize) as i64) as f64)
@@ -161,5 +189,9 @@ mod tests {
         assert!(random.tensor(DType::U8, &[100], 9.0).to_i64s().iter().any(|x| *x > 50));
         assert!(random.whole(DType::I64, &[100], -2, 1).to_i64s().iter().all(|x| (-2..=1).contains(x)));
         assert_eq!(random.raw(DType::F16, &[3, 5]).bytes().len(), 30);
+        let sparse = random.two_of_four(DType::F32, &[30, 17], 0, 1.0);
+        assert!(planish_op::two_of_four::is_two_of_four(&sparse, 0));
+        let n_set = sparse.to_f64s().iter().filter(|x| **x != 0.0).count();
+        assert!((200..=272).contains(&n_set), "{n_set}");
     }
 }

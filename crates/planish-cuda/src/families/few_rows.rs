@@ -3,14 +3,15 @@
 
 mod way;
 
-pub(super) use way::{Amount, Way};
+pub(super) use way::{Amount, Clocks, Way};
 
 use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
 use planish_gpu::kernel_args;
 use planish_gpu::operands::{refuse, storage};
 use planish_gpu::plan::{Arg, KernelCode, Plan, Slot, Step};
 use planish_gpu::space::{self, Divisor, int};
-use planish_kernel::{KernelError, Layout, Problem};
+use planish_kernel::{KernelError, Layout, Problem, Ref};
+use planish_op::Op;
 
 use crate::formats::codes::COLUMNS;
 
@@ -40,6 +41,30 @@ kernel_args! {
     }
 }
 
+/// The rows that a region's first node multiplies with a weight of `k x n`, its input `weight`; refused where matrices lie
+/// otherwise than rows beside each other.
+pub(super) fn rows_of(problem: &Problem, weight: usize, [n, k]: [usize; 2]) -> Result<usize, KernelError> {
+    let (Some(node), [y]) = (problem.region.nodes.first(), &problem.outputs[..]) else {
+        return refuse("several outputs");
+    };
+    let trans_a = matches!(&node.op, Op::Gemm(gemm) if gemm.trans_a);
+    let x = match node.inputs[..] {
+        [Some(Ref::Input(x)), Some(Ref::Input(b)), ..] if b as usize == weight => x as usize,
+        _ => return refuse("a region that begins with something else"),
+    };
+    let rows = &problem.inputs[x];
+    let leading = rows.rank().saturating_sub(1);
+    let is_plain = rows.rank() >= 2
+        && rows.dims[leading] == k
+        && y.rank() == rows.rank()
+        && y.dims[..leading] == rows.dims[..leading]
+        && y.dims[leading] == n;
+    if trans_a || !is_plain {
+        return refuse("matrices that lie otherwise");
+    }
+    Ok(x)
+}
+
 /// A product of rows and a weight in tiles.
 pub(super) struct FewRows<'a> {
     /// With the strides of its operands.
@@ -62,6 +87,8 @@ pub(super) struct FewRows<'a> {
     pub(super) depth: usize,
     /// Elements of a lane that are read at once.
     pub(super) share: usize,
+    /// Whether lanes read rows that others copied into shared memory: then all rows come there.
+    pub(super) shares_rows: bool,
     /// What a chunk holds: the text in front of the loop.
     pub(super) content: &'a str,
 }
@@ -87,6 +114,9 @@ impl FewRows<'_> {
         let own_rows = if may_stage { way.own_rows(self.m()) } else { 0 };
         if way.staged && !may_stage {
             return refuse("rows that are not of 16 bits, or begin anywhere");
+        }
+        if self.shares_rows && !way.staged && own_rows == 0 {
+            return refuse("rows that are not in shared memory");
         }
         let leading = y.rank() - 1;
         if leading > 4 || y.strides[leading] != 1 && self.n > 1 {

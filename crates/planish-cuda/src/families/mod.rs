@@ -20,6 +20,7 @@ pub(crate) mod rotary;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod softmax;
+pub(crate) mod sparse;
 pub(crate) mod stem;
 mod to_bytes;
 pub(crate) mod topk;

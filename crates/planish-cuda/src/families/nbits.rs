@@ -74,6 +74,7 @@ fn direct(posed: &Posed, problem: &Problem, way: Way) -> Result<Plan, KernelErro
         slot_bytes: posed.slot_bytes(),
         depth: chunk_depth(posed.bits()),
         share: reads.group / 4,
+        shares_rows: false,
         content: CONTENT,
     };
     product.plan(way, |code| Ok(posed.told(code, reads)?.define("H", posed.multiplied_in())))

@@ -164,7 +164,7 @@ static void run_block(int n) {
 }
 
 // What the lanes of each warp show each other.
-static u32 lanes[MAX_THREADS][8];
+static u32 lanes[MAX_THREADS][12];
 template <class T> inline T shown(T v, int from) {
   memcpy(lanes[current], &v, sizeof(T));
   __syncwarp();
@@ -313,6 +313,33 @@ template <class T> inline void multiply(float (&d)[4], const u32 (&a)[4], u32 b0
   }
   __syncwarp();
 }
+
+struct SparseFragments { u32 v[9]; };
+template <class T> struct Sparse {
+  template <int SELECTOR>
+  static inline void multiply(float (&d)[4], const u32 (&a)[4], const u32 (&b)[4], u32 places) {
+    SparseFragments own = {{a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], places}};
+    memcpy(lanes[current], &own, sizeof own);
+    __syncwarp();
+    const int warp = current & ~31, lane = current & 31, group = lane / 4;
+    for (int e = 0; e < 4; e++) {
+      const int row = group + (e >= 2 ? 8 : 0), col = 2 * (lane & 3) + (e & 1), upper = row >= 8;
+      double sum = 0.0;
+      for (int four = 0; four < 8; four++) {
+        const u32 x = lanes[warp + (row & 7) * 4 + (four & 3)][upper + (four >= 4 ? 2 : 0)];
+        const u32 told = lanes[warp + (row & 7) * 4 + 2 * SELECTOR + (four >= 4)][8] >> (16 * upper + 4 * (four & 3));
+        if ((told & 3) >= (told >> 2 & 3)) { puts("places of sparse elements do not ascend"); abort(); }
+        for (int i = 0; i < 2; i++) {
+          const int k = 4 * four + (told >> 2 * i & 3);
+          const u32 y = lanes[warp + col * 4 + (k & 7) / 2][4 + k / 8];
+          sum += (double)(i ? Pair<T>::hi(x) : Pair<T>::lo(x)) * ((k & 1) ? Pair<T>::hi(y) : Pair<T>::lo(y));
+        }
+      }
+      d[e] += (float)sum;
+    }
+    __syncwarp();
+  }
+};
 
 // ---------------------------------------------------------------------------------------------------------
 // One launch of a kernel of any arguments

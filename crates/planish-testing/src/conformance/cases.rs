@@ -11,7 +11,7 @@ use planish_tensor::{DType, Tensor, normalize_axis};
 use crate::problems::pointwise::plain;
 use crate::problems::{
     attention, conv, convtranspose, depthwise, dynquant, gather, matmul, movement, nbits, norm, pointwise,
-    pool, quantized, reduce, resize, rotary, scan, scatter, softmax, topk,
+    pool, quantized, reduce, resize, rotary, scan, scatter, softmax, sparse, topk,
 };
 use crate::{Random, Reals, Sample, evaluate, input, node};
 
@@ -157,7 +157,7 @@ fn drawn(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
         Op::ScatterElements(op) if reads_index => vec![axis(op.axis)],
         Op::GatherND(op) if reads_index => data[op.batch_dims as usize..].to_vec(),
         Op::ScatterND(_) if reads_index => data.clone(),
-        _ => return random.tensor(operand.dtype, &operand.dims, scale(problem, idx)),
+        _ => return random.input(problem, idx, scale(problem, idx)),
     };
     // Each tuple has as many places as its last dimension says.
     let depth = match sizes.len() {
@@ -350,6 +350,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         ("scan", scan::samples()),
         ("scatter", scatter::samples()),
         ("softmax", [softmax::samples(), softmax_rows].concat()),
+        ("sparse", [sparse::samples(), sparse::of_all_sizes()].concat()),
         ("topk", topk::samples()),
     ]
 }

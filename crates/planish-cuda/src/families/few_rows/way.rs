@@ -95,7 +95,10 @@ impl Way {
         let rows = amount.m.next_power_of_two().clamp(8, most_rows);
         let is_fit = |way: &Way| {
             let shared = amount.shared_bytes(way);
-            let may_stage = !way.staged || amount.stages;
+            let may_stage = match way.staged {
+                true => amount.stages,
+                false => !amount.shares_rows || way.own_rows(amount.m) > 0,
+            };
             if way.sums() > most_sums || shared > gpu.smem_per_block || !may_stage || way.rows != rows {
                 return false;
             }
@@ -104,7 +107,11 @@ impl Way {
             // Splits are for products that leave multiprocessors without work.
             let fills = way.split == 1 || blocks * way.split <= 4 * gpu.n_sms as usize;
             let is_short = per_warp >= way.ahead || way.ahead == 1;
-            fills && (is_short && per_warp >= 1 || way.warps == 2 && way.ahead == 1)
+            let is_least = match way.staged {
+                false => way.warps == 2 && way.ahead == 1,
+                true => amount.shares_rows && [way.tiles, way.warps, way.ahead, way.split] == [1, 4, 2, 1],
+            };
+            fills && (is_short && per_warp >= 1 || is_least)
         };
         Way::every().filter(is_fit).collect()
     }
@@ -123,8 +130,21 @@ pub(in crate::families) struct Amount {
     /// Shared memory of a chunk of a tile, and of a row.
     pub(in crate::families) slot: usize,
     pub(in crate::families) row: usize,
+    /// What a chunk of a tile is of the weight itself.
+    pub(in crate::families) chunk_bytes: usize,
     /// Whether rows may be staged: they are of 16 bits and begin at whole vectors.
     pub(in crate::families) stages: bool,
+    /// Whether they must be in shared memory.
+    pub(in crate::families) shares_rows: bool,
+    pub(in crate::families) clocks: Clocks,
+}
+
+/// Clocks of a scheduler for a chunk of a tile: once, and for each eight rows, that lanes load themselves or that are staged.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::families) struct Clocks {
+    pub(in crate::families) chunk: f64,
+    pub(in crate::families) rows: f64,
+    pub(in crate::families) staged: f64,
 }
 
 /// Nanoseconds of a launch in a graph, of what a block does before its first product and after its last, and of the second
@@ -137,11 +157,6 @@ const UNDER_WAY: f64 = 24_000.0;
 const REACHED: f64 = 0.88;
 /// Warps of a multiprocessor that registers leave room for.
 const WARPS: f64 = 32.0;
-/// Clocks of a scheduler for a chunk of a tile: integers become numbers once, each eight rows are loaded and multiplied. Of
-/// the best ways of 8 to 64 rows at 4096 x 11008 on an H200.
-const CHUNK: f64 = 50.0;
-const CHUNK_ROWS: f64 = 85.0;
-const CHUNK_STAGED: f64 = 100.0;
 
 impl Amount {
     fn shared_bytes(&self, way: &Way) -> usize {
@@ -159,12 +174,13 @@ impl Amount {
         let by_shared = (gpu.smem_per_sm / (self.shared_bytes(way) + 1024)) as f64 * way.warps as f64;
         let room = by_registers.clamp(8.0, WARPS).min(by_shared.max(way.warps as f64));
         let warps = (blocks * way.warps as f64 / n_sms).min(room);
-        let under_way = warps * (way.tiles * way.ahead) as f64 * 512.0;
+        let under_way = warps * (way.tiles * way.ahead * self.chunk_bytes) as f64;
         let share = REACHED * (under_way / UNDER_WAY).min(1.0);
         let memory = self.bytes as f64 * passes as f64 / (gpu.bandwidth * share) * 1e9;
         let eights = (way.rows / 8 * self.parts) as f64;
-        let per_rows = if way.staged { CHUNK_STAGED } else { CHUNK_ROWS };
-        let per_chunk = CHUNK + eights * per_rows * (0.5 + 0.5 / way.tiles as f64);
+        let Clocks { chunk, rows, staged } = self.clocks;
+        let per_rows = if way.staged { staged } else { rows };
+        let per_chunk = chunk + eights * per_rows * (0.5 + 0.5 / way.tiles as f64);
         let chunks = (self.tiles * self.chunks * passes) as f64;
         let busy = (blocks * way.warps as f64).min(4.0 * n_sms);
         let arithmetic = chunks * per_chunk / busy / gpu.clock_hz * 1e9;
