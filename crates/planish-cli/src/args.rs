@@ -27,7 +27,7 @@ pub(crate) use check::Check;
 pub(crate) use compare::{Compare, Runs, Subject};
 pub(crate) use contract::Contracting;
 pub(crate) use debug::{Asking, Debug, DebugAccuracy, DebugReduce, DebugReplay, DebugTactics};
-pub(crate) use edit::{Extract, Insert, Reshape, Sanitize, Simplify, Surgeon};
+pub(crate) use edit::{Extract, Insert, Reshape, Sanitize, Simplify, Sparsify, Surgeon};
 pub(crate) use explore::Explore;
 pub(crate) use exporter::Exporter;
 pub(crate) use polygraphy::{Polygraphy, PolygraphyRun};
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     Simplify(Simplify),
     /// Write the part of a model between some of its values
     Extract(Extract),
-    /// Change a model's file: insert, remove, prune, rename, reshape, sanitize
+    /// Change a model's file: insert, remove, prune, rename, reshape, sanitize, sparsify
     #[command(subcommand)]
     Surgeon(Surgeon),
     /// Write one of the benchmark models with random weights, or list them
@@ -393,6 +393,10 @@ pub(crate) struct Building {
     /// int4:32; activations stay as they are. With samples in --calib weights are rounded with regard to what products read
     #[arg(long, value_name = "int8|int4[:GROUP]")]
     pub(crate) weights: Option<planish::WeightStorage>,
+    /// 2:4 sparse weights: enable has kernels that count on them compete where weights are so, which changes no result; force
+    /// prunes the weights of all layers by magnitude first, which does
+    #[arg(long, value_name = "enable|disable|force", default_value = "enable")]
+    pub(crate) sparsity: planish::Sparsity,
     /// Keep the types that the model says; nothing is chosen
     #[arg(long, conflicts_with_all = ["precision", "layer_precision", "pins", "calib", "dynamic", "weights"])]
     pub(crate) strongly_typed: bool,

@@ -9,7 +9,7 @@ use planish::onnx::{self, Attribute, AttributeValue, DataType, Dimension, Edit, 
 use planish::{Builder, Metrics, Model, Simplified, shapes};
 use serde_json::json;
 
-use crate::args::{Extract, Insert, Json, Reshape, Sanitize, Simplify, Surgeon};
+use crate::args::{Extract, Insert, Json, Reshape, Sanitize, Simplify, Sparsify, Surgeon};
 use crate::ending::Answer;
 use crate::files::{self, Kind};
 use crate::{load, print, run, say_note};
@@ -229,12 +229,16 @@ pub(crate) fn surgeon(args: &Surgeon, out: &mut dyn Write) -> Result<Answer> {
         Surgeon::Rename(args) => &args.written,
         Surgeon::Reshape(args) => &args.written,
         Surgeon::Sanitize(args) => &args.written,
+        Surgeon::Sparsify(args) => &args.written,
     };
     let (path, json) = args.parts();
     if load::is_plan(path) {
         bail!("{} is a plan; its model is what can be changed, and built again", path.display());
     }
     files::check_target(&written.output, Kind::Onnx, &[path])?;
+    if let Surgeon::Sparsify(args) = args {
+        return sparsify(args, out);
+    }
     let file = onnx::File::open(path)?;
     let (mut model, types) = (file.model()?, file.types());
     let n_before = model.graph.nodes.len();
@@ -271,6 +275,22 @@ fn fold(args: &Sanitize, model: &onnx::Model<'_>, n_before: usize, out: &mut dyn
     Ok(Answer::Yes)
 }
 
+/// Writes the model with its weights pruned to 2:4 sparsity.
+fn sparsify(args: &Sparsify, out: &mut dyn Write) -> Result<Answer> {
+    let output = &args.written.output;
+    let pruned = Builder::from_model(Model::open(&args.model)?).prune()?;
+    pruned.notes.iter().for_each(|note| say_note(note));
+    pruned.model.save_onnx(output)?;
+    let (n_sparse, n_layers) = pruned.model.sparse_layers();
+    if !args.written.json.replaces_tables() {
+        writeln!(out, "model   {} ({n_sparse} of {n_layers} layers are 2:4 sparse)", output.display())?;
+    }
+    let report =
+        json!({ "model": output, "sparse_layers": n_sparse, "layers": n_layers, "notes": pruned.notes });
+    print::json(out, &args.written.json, &report)?;
+    Ok(Answer::Yes)
+}
+
 /// The changes that the arguments ask for, in their order.
 fn edits(args: &Surgeon) -> Result<Vec<Edit>> {
     let pair = |text: &String| {
@@ -294,7 +314,7 @@ fn edits(args: &Surgeon) -> Result<Vec<Edit>> {
             values.chain(nodes).collect()
         }
         Surgeon::Reshape(args) => reshapes(args),
-        Surgeon::Sanitize(_) | Surgeon::Extract(_) => Ok(Vec::new()),
+        Surgeon::Sanitize(_) | Surgeon::Sparsify(_) | Surgeon::Extract(_) => Ok(Vec::new()),
     }
 }
 

@@ -93,6 +93,9 @@ impl Report {
             .collect();
         let by_type = if by_type.is_empty() { String::new() } else { format!(" ({})", by_type.join(", ")) };
         writeln!(out, "weights     {}{by_type}", print::bytes(totals.n_bytes))?;
+        if let Some((n_sparse @ 1.., n_layers)) = self.sparse_layers() {
+            writeln!(out, "sparsity    {n_sparse} of {n_layers} layers have weights that are 2:4 sparse")?;
+        }
         match &self.work {
             Ok(work) => {
                 let place = if work.shapes.is_empty() {
@@ -122,6 +125,11 @@ impl Report {
             print::table(out, &rows, &[])?;
         }
         Ok(())
+    }
+
+    /// Layers whose weights are 2:4 sparse, of how many.
+    fn sparse_layers(&self) -> Option<(usize, usize)> {
+        self.summary.model.as_ref().map(Model::sparse_layers)
     }
 
     /// Operators, the most frequent first.
@@ -182,6 +190,7 @@ impl Report {
             "parameters": totals.n_elements,
             "weight_bytes": totals.n_bytes,
             "weights": weights,
+            "sparse_layers": self.sparse_layers().map(|(n_sparse, _)| n_sparse),
             "flops": flops,
             "uncounted_nodes": n_uncounted,
             "flops_shapes": shapes,

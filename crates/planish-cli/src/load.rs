@@ -396,6 +396,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     options.dynamic = building.dynamic;
     building.evening.set(options);
     options.weights = building.weights;
+    options.sparsity = building.sparsity;
     options.strongly_typed = building.strongly_typed;
     if profiles.is_empty() {
         if !sizes.is_empty() {

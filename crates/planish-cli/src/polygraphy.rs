@@ -166,7 +166,11 @@ fn say_without_effect(args: &PolygraphyRun) {
             "layers that are named keep their precision",
         ),
         (!args.providers.is_empty(), "--providers", "ONNX Runtime runs on the CPU, as what is compared with"),
-        (args.sparse_weights, "--sparse-weights", "weights are multiplied densely"),
+        (
+            args.sparse_weights,
+            "--sparse-weights",
+            "kernels for weights that are 2:4 sparse always compete; `planish build --sparsity disable` leaves them out",
+        ),
         (!args.plugins.is_empty(), "--plugins", "TensorRT's plugin libraries cannot be loaded"),
         (args.refittable, "--refittable", "every plan can be refitted"),
         (

@@ -29,6 +29,7 @@ use crate::price::{Wanted, price};
 use crate::schedule::weights::{Weights, narrow};
 use crate::schedule::{Scheduled, schedule};
 use crate::sizes::Sizes;
+use crate::sparsity::{self, Sparsity};
 use crate::stages::Stages;
 use crate::stopped::{Stage, Stopped};
 
@@ -80,6 +81,9 @@ pub fn build(
         notes.extend(refused.into_iter().take(MAX_REFUSALS));
         notes.extend((n_more > 0).then(|| format!("so are {n_more} more")));
         let spread = spread(&plan);
+        let sparse = (options.sparsity != Sparsity::Disable)
+            .then(|| sparsity::note(&graph, &plan, backends))
+            .flatten();
         if backends.is_late(options.build_time) {
             notes.push(unmeasured(&plan));
         }
@@ -90,6 +94,7 @@ pub fn build(
         options.go_on()?;
         if !options.verify {
             notes.extend(spread);
+            notes.extend(sparse);
             return Ok(Built { plan, passes, graph, tactics, notes, stages });
         }
         options.tell("check", 0, plan.program.steps.len());
@@ -106,6 +111,7 @@ pub fn build(
                 .map_err(|error| BuildError::internal(format!("the plan cannot be written: {error}")))?;
             notes.extend(open);
             notes.extend(spread);
+            notes.extend(sparse);
             return Ok(Built { plan, passes, graph, tactics, notes, stages });
         };
         let Some(guilty) = findings.guilty else {
@@ -168,6 +174,11 @@ pub(crate) fn optimize(
     let (mut graph, mut passes) = planish_passes::standard()
         .run(original.clone(), &standard_options)
         .map_err(|error| of_passes(&error))?;
+    if options.sparsity == Sparsity::Force {
+        graph = sparsity::prune(graph, options, &mut passes, &mut notes)?;
+        notes.push("--sparsity force: the self-check compares with the pruned model".to_string());
+        original = graph.clone();
+    }
     if options.precision.quantizes() {
         let wide = wide_layers(backends);
         let without = without_kernels(backends, options.precision)?;
@@ -195,6 +206,9 @@ pub(crate) fn optimize(
         let sizes = Sizes::of(&graph, options);
         let catalog = Catalog::new(backends, &sizes, options);
         graph = fold_loose_weights(graph, &catalog, &mut passes, &mut notes)?;
+    }
+    if options.sparsity != Sparsity::Disable {
+        graph = sparsity::plain_zeros(graph, options, &mut passes)?;
     }
     Ok(Optimized { original, graph, is_fixed, brings_integers, rounded, passes, notes })
 }

@@ -21,6 +21,7 @@
 //! - `build`: the driver, `stopped`: builds that stop at a stage;
 //! - `recover`: the way back from a plan to a graph that can be built;
 //! - `simplify`: the passes alone, for a model that stays one;
+//! - `sparsity`: 2:4 weights, pruned, found and counted;
 //! - `diagnose`: where a plan departs from the model in floats, and what keeps it from that.
 
 mod backends;
@@ -42,6 +43,7 @@ mod refit;
 mod schedule;
 mod simplify;
 mod sizes;
+mod sparsity;
 mod stages;
 mod stopped;
 mod text_file;
@@ -67,5 +69,6 @@ pub use recover::{Recovered, Unpack, recover};
 pub use refit::{Refitted, recheck, refit};
 pub use schedule::Scheduled;
 pub use simplify::{OLDEST_SIMPLE_OPSET, simplified};
+pub use sparsity::{Pruned, Sparsity, pruned, sparse_layers};
 pub use stages::Stages;
 pub use stopped::{Stage, Stopped};

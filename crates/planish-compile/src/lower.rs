@@ -15,7 +15,8 @@ pub(crate) use steps::is_parameter;
 use std::collections::HashSet;
 
 use planish_ir::{Graph, Node, ValueId};
-use planish_kernel::{Operand, Problem, Region};
+use planish_kernel::{Operand, Problem, Ref, Region};
+use planish_op::two_of_four::summed_axis;
 use planish_op::{Op, ValueType};
 use planish_tensor::Tensor;
 
@@ -26,6 +27,7 @@ use crate::lower::cover::{Cluster, Taken};
 use crate::lower::steps::Lowering;
 use crate::precision::{Products, numeric};
 use crate::sizes::Sizes;
+use crate::sparsity::Sparsity;
 
 /// A value of a draft.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ pub(crate) struct Draft {
     pub(crate) outputs: Vec<usize>,
     pub(crate) steps: Vec<DraftStep>,
     pub(crate) products: Products,
+    /// Weights that are 2:4 sparse along an axis that a product adds up along.
+    pub(crate) sparse: HashSet<(usize, usize)>,
 }
 
 impl Draft {
@@ -86,7 +90,11 @@ impl Draft {
         let absent =
             planish_kernel::Operand::dense(planish_tensor::DType::F32, &[0], planish_kernel::Layout::Plain);
         let input = |value: &Option<usize>| value.map_or(Some(absent.clone()), operand);
-        let inputs: Vec<Operand> = step.inputs.iter().map(input).collect::<Option<_>>()?;
+        let mut inputs: Vec<Operand> = step.inputs.iter().map(input).collect::<Option<_>>()?;
+        for (place, axis) in summed(&step.region) {
+            let read = step.inputs[place].and_then(|value| Some((value, axis(inputs[place].rank())?)));
+            inputs[place].two_of_four = read.is_some_and(|read| self.sparse.contains(&read));
+        }
         Some(Problem {
             region: step.region.clone(),
             numeric: numeric(&self.products, &step.region, inputs.iter().map(|operand| operand.dtype)),
@@ -108,6 +116,14 @@ impl Draft {
         };
         step.inputs.iter().flatten().chain(&step.outputs).all(|&value| sized(value))
     }
+}
+
+/// The inputs of a region that its products read as their weights, with the axes that these add up along at a rank.
+fn summed(region: &Region) -> impl Iterator<Item = (usize, impl Fn(usize) -> Option<usize> + '_)> + '_ {
+    region.nodes.iter().filter_map(|node| match node.inputs.get(1).copied().flatten() {
+        Some(Ref::Input(place)) => Some((place as usize, |rank| summed_axis(&node.op, rank))),
+        _ => None,
+    })
 }
 
 /// A step that may be taken.
@@ -138,6 +154,9 @@ pub(crate) fn lower(
     allows: &dyn Fn(&Region) -> bool,
 ) -> Result<Lowered, BuildError> {
     let mut lowering = Lowering::new(graph, catalog.products());
+    if catalog.options.sparsity != Sparsity::Disable {
+        lowering.find_sparse_weights();
+    }
     let whole = lowering.whole();
     let Taken { regions, proposals } = cover::take(&lowering, &whole, catalog, allows);
     let mut known: HashSet<String> = HashSet::new();

@@ -14,6 +14,7 @@ use planish_tensor::DType;
 
 use crate::choose::tactic_lock::TacticLock;
 use crate::error::{BuildError, BuildErrorKind};
+use crate::sparsity::Sparsity;
 
 /// Told about the stages of a build (`optimize`, `tune`, `check`): what is done, and how many of how many steps; 0 of 0
 /// where nobody can say. It is called from the thread that builds, often, and should return at once.
@@ -131,6 +132,8 @@ pub struct BuildOptions {
     pub dynamic: Option<DynamicRange>,
     /// Weights of large matrix products are stored as integers, and everything is computed as it would be without.
     pub weights: Option<WeightStorage>,
+    /// What is made of weights that are 2:4 sparse.
+    pub sparsity: Sparsity,
     /// Types are as the model says: nothing is lowered, and other options that choose types are refused.
     pub strongly_typed: bool,
     /// Integer weights within ±63, for x86 without VNNI, instead of ±127.
@@ -194,6 +197,7 @@ impl Default for BuildOptions {
             equalize: false,
             correct_biases: true,
             weights: None,
+            sparsity: Sparsity::default(),
             strongly_typed: false,
             reduced_weights: false,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -245,6 +249,8 @@ impl BuildOptions {
         lines.extend((!self.correct_biases).then(|| "correct_biases=false".to_string()));
         lines.extend(self.moments_digest().map(|digest| format!("moments={digest:016x}")));
         lines.extend(self.weights.map(|weights| format!("weights={weights}")));
+        let is_usual = self.sparsity == Sparsity::default();
+        lines.extend((!is_usual).then(|| format!("sparsity={}", self.sparsity)));
         lines.extend(self.strongly_typed.then(|| "strongly_typed=true".to_string()));
         lines.extend(self.reduced_weights.then(|| "reduced_weights=true".to_string()));
         lines.extend(self.ranges_digest().map(|digest| format!("ranges={digest:016x}")));
@@ -287,6 +293,7 @@ impl BuildOptions {
             "equalize" => self.equalize = value.parse().ok()?,
             "correct_biases" => self.correct_biases = value.parse().ok()?,
             "weights" => self.weights = Some(value.parse().ok()?),
+            "sparsity" => self.sparsity = value.parse().ok()?,
             "strongly_typed" => self.strongly_typed = value.parse().ok()?,
             "reduced_weights" => self.reduced_weights = value.parse().ok()?,
             // The integers that the ranges led to are in the plan's graph.
@@ -450,6 +457,7 @@ mod tests {
             equalize: true,
             correct_biases: false,
             weights: "int4:64".parse().ok(),
+            sparsity: Sparsity::Force,
             strongly_typed: true,
             reduced_weights: true,
             threads: 3,

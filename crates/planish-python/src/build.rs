@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use planish::shapes::{self, List, sizes_text};
 use planish::{
-    Builder, Cached, CalibrationBuilder, Calibrator, Device, ErrorKind, Opened, PlanCache, Precision, Profile,
+    Builder, Cached, CalibrationBuilder, Calibrator, Device, ErrorKind, Opened, PlanCache, Precision,
+    Profile, Sparsity,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -152,6 +153,8 @@ pub(crate) fn calibrate(
 /// tensor, a tuple of them, or a dict), which goes through `torch.onnx`; `dynamic_shapes` is as `torch.export` takes it.
 ///
 /// - `precision`: what it is computed in: `fp32`, `tf32`, `fp16`, `bf16`, or `int8` or `fp8` by the ranges of `calib`
+/// - `sparsity`: `enable` has kernels for weights that are 2:4 sparse compete, which changes no result; `disable` leaves them
+///   out, `force` prunes the weights of all layers by magnitude first
 /// - `calib`: a `planish.Calibration`, the path of its file (or of a cache of TensorRT), or samples as `planish.calibrate`
 ///   takes them; `calibrator` says how their thresholds are found
 /// - `shapes`: the sizes of all inputs, as `{"x": (1, 3, 224, 224)}`; without them a plan runs at any
@@ -178,7 +181,7 @@ pub(crate) fn calibrate(
 #[pyo3(signature = (
     model, example_inputs=None, *, dynamic_shapes=None, precision="fp32", calib=None, calibrator="entropy", shapes=None, profiles=None, device="auto",
     threads=None, tune_level=None, timing_cache=None, build_time=None, workspace=None, fp32_layers=None,
-    int8_layers=None, strict=false, verify=true, cache=false, progress=None,
+    int8_layers=None, sparsity="enable", strict=false, verify=true, cache=false, progress=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is an option of Python's, given by name")]
 pub(crate) fn build(
@@ -199,6 +202,7 @@ pub(crate) fn build(
     workspace: Option<usize>,
     fp32_layers: Option<Vec<String>>,
     int8_layers: Option<Vec<String>>,
+    sparsity: &str,
     strict: bool,
     verify: bool,
     cache: bool,
@@ -216,6 +220,7 @@ pub(crate) fn build(
     let precision = Precision::named(precision).ok_or_else(|| {
         refuse(format!("`{precision}` is not a precision; give fp32, tf32, fp16, bf16, int8 or fp8"))
     })?;
+    let sparsity: Sparsity = sparsity.parse().map_err(|error| refuse(format!("sparsity: {error}")))?;
     let asked = asked(py, shapes, profiles)?;
     let watch = Watch::new(progress)?;
     let calibration = match calib.filter(|calib| !calib.is_none()) {
@@ -245,6 +250,7 @@ pub(crate) fn build(
     options.workspace = workspace;
     options.fp32_layers = fp32_layers.unwrap_or_default();
     options.int8_layers = int8_layers.unwrap_or_default();
+    options.sparsity = sparsity;
     options.progress = Some(watch.progress());
     options.cancel = watch.cancel.clone();
     if let Some(seconds) = build_time {

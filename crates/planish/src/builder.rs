@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planish_compile::{
-    ActivationRange, BuildOptions, Built, Diagnose, DynamicRange, PassesReport, Precision, Progress, Stage,
-    Stopped, TimingCache, WeightStorage, diagnose,
+    ActivationRange, BuildOptions, Built, Diagnose, DynamicRange, PassesReport, Precision, Progress,
+    Sparsity, Stage, Stopped, TimingCache, WeightStorage, diagnose,
 };
 use planish_ir::Graph;
 use planish_kernel::Backend;
@@ -30,6 +30,19 @@ pub struct Quantized {
     /// With QuantizeLinear and DequantizeLinear around its layers.
     pub model: Model,
     /// Which layers are quantized, which are not, and why.
+    pub notes: Vec<String>,
+    /// What the passes did and refused.
+    pub passes: PassesReport,
+}
+
+/// A model with pruned weights, and how it came about.
+/// Given by [`Builder::prune`]; [`Builder::sparsity`] has an example.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// With weights that are 2:4 sparse.
+    pub model: Model,
+    /// Which layers are pruned, what that costs, and which are not.
     pub notes: Vec<String>,
     /// What the passes did and refused.
     pub passes: PassesReport,
@@ -248,6 +261,34 @@ impl Builder {
         self
     }
 
+    /// What is made of weights of which two of each four neighbours along the sum are zero (2:4 sparsity): kernels that count
+    /// on it compete, or not; [`Sparsity::Force`] prunes all layers so first, which changes what they compute.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, Device, Model, NetworkBuilder, Pruned, Sparsity, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("layer");
+    /// let x = net.input("x", DType::F32, "batch,32")?;
+    /// let weight = Tensor::new(&[8, 32], (0..256).map(|i| (i * 7 % 13) as f32 - 6.5).collect())?;
+    /// let y = net.linear(x, weight, None)?;
+    /// net.output("y", y)?;
+    /// let model = Model::from_network(net)?;
+    /// assert_eq!(model.sparse_layers(), (0, 1));
+    /// let builder = Builder::from_model(model.clone()).device(Device::Cpu).tune_level(0).threads(1);
+    /// let (built, _) = builder.sparsity(Sparsity::Force).build_with_report()?;
+    /// assert!(built.notes.iter().any(|note| note.contains("pruned to 2:4")));
+    ///
+    /// // The same as a model, to be trained on or compared with.
+    /// let Pruned { model: pruned, notes, .. } = Builder::from_model(model).prune()?;
+    /// assert_eq!(pruned.sparse_layers(), (1, 1));
+    /// println!("{}", notes.join("\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sparsity(mut self, sparsity: Sparsity) -> Builder {
+        self.options.sparsity = sparsity;
+        self
+    }
+
     /// Keeps the types that the model says: options that choose others are refused.
     ///
     /// ```
@@ -417,6 +458,13 @@ impl Builder {
         })
     }
 
+    /// Prunes the weights of the model's layers to 2:4 sparsity by magnitude, as [`Sparsity::Force`] does, and leaves all else
+    /// as it is. [`Builder::sparsity`] has an example.
+    pub fn prune(self) -> Result<Pruned, Error> {
+        let pruned = planish_compile::pruned(self.model.graph(), &self.options)?;
+        Ok(Pruned { model: Model::from(pruned.graph), notes: pruned.notes, passes: pruned.passes })
+    }
+
     /// Runs the passes that every build runs, and keeps the result a model for other runtimes ([`Model::save_onnx`]): constants
     /// folded, shapes computed where they follow, norms and activations as single nodes. It needs no opset newer than
     /// `opset`, unless the model has newer operators itself. A profile of fixed sizes is taken over; types stay as they are.
@@ -466,7 +514,9 @@ impl Builder {
         let size = |name: &str| fixed.iter().find(|range| range.symbol == name).map(|range| range.opt);
         let said = self.model.declared.disagreement(self.model.graph(), &built.graph, &size);
         built.notes.splice(0..0, said);
-        let is_lower = self.options.precision != Precision::Fp32 || self.options.weights.is_some();
+        let is_pruned = self.options.sparsity == Sparsity::Force;
+        let is_lower =
+            self.options.precision != Precision::Fp32 || self.options.weights.is_some() || is_pruned;
         if !self.samples.is_empty() && self.options.verify && is_lower {
             self.state_cost(&mut built, &backends)?;
         }
@@ -480,6 +530,7 @@ impl Builder {
             ranges: HashMap::new(),
             channels: HashMap::new(),
             weights: None,
+            sparsity: Sparsity::Disable,
             fp32_layers: Vec::new(),
             int8_layers: Vec::new(),
             ..self.options.clone()
@@ -503,6 +554,10 @@ impl Builder {
         let name = match self.options.weights {
             Some(storage) => format!("--weights {storage}"),
             None => format!("--precision {}", self.options.precision.name()),
+        };
+        let name = match self.options.sparsity {
+            Sparsity::Force => format!("{name} --sparsity force"),
+            _ => name,
         };
         let outputs: Vec<String> = outputs.collect();
         let of = format!("relative L2 error against fp32 on {} samples", found.n_samples);

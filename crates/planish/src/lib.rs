@@ -269,7 +269,7 @@ mod work;
 #[cfg(feature = "build")]
 pub use accuracy::Accuracy;
 #[cfg(feature = "build")]
-pub use builder::{Builder, Quantized, Simplified};
+pub use builder::{Builder, Pruned, Quantized, Simplified};
 #[cfg(feature = "build")]
 pub use calibration::{Calibration, CalibrationBuilder, Sample};
 #[cfg(feature = "build")]
@@ -291,8 +291,8 @@ pub use plan_cache::{Cached, PlanCache};
 #[doc(inline)]
 pub use planish_compile::{
     BuildOptions, Built, Cause, Chosen, Departure, Diagnosis, DynamicRange, Lowered, PassesReport, Precision,
-    Priced, Progress, Scheduled, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector, TimingCache,
-    TimingDiff, TimingEntry, TimingKey, WeightStorage, name_matches,
+    Priced, Progress, Scheduled, Sparsity, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector,
+    TimingCache, TimingDiff, TimingEntry, TimingKey, WeightStorage, name_matches,
 };
 #[doc(inline)]
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};

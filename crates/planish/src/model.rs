@@ -85,6 +85,12 @@ impl Model {
         &self.graph
     }
 
+    /// How many layers (MatMul, Gemm, Conv) have weights that are 2:4 sparse along the sum, and how many have constant weights.
+    /// [`crate::Builder::sparsity`] has an example.
+    pub fn sparse_layers(&self) -> (usize, usize) {
+        planish_compile::sparse_layers(&self.graph)
+    }
+
     /// Writes an ONNX file of the model as it is now.
     pub fn save_onnx(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();

@@ -71,6 +71,8 @@ pub(crate) enum Surgeon {
     Reshape(Reshape),
     /// Repair all that `planish check` can; with --fold-constants simplify, too
     Sanitize(Sanitize),
+    /// Prune weights to 2:4 sparsity: of each four along the sum of a MatMul, Gemm or Conv the two largest stay
+    Sparsify(Sparsify),
     /// The same as `planish extract`
     Extract(Extract),
 }
@@ -165,6 +167,14 @@ pub(crate) struct Sanitize {
     pub(crate) written: Written,
 }
 
+#[derive(clap::Args, Debug)]
+pub(crate) struct Sparsify {
+    /// The model, an .onnx file
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) written: Written,
+}
+
 /// Where a changed model goes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Written {
@@ -185,6 +195,7 @@ impl Surgeon {
             Surgeon::Rename(args) => (&args.model, &args.written.json),
             Surgeon::Reshape(args) => (&args.model, &args.written.json),
             Surgeon::Sanitize(args) => (&args.model, &args.written.json),
+            Surgeon::Sparsify(args) => (&args.model, &args.written.json),
             Surgeon::Extract(args) => (&args.model, &args.json),
         }
     }

@@ -186,7 +186,7 @@ pub(crate) struct PolygraphyRun {
     /// Execution providers of ONNX Runtime
     #[arg(long, alias = "execution-providers", value_name = "NAME", num_args = 1.., help_heading = IGNORED)]
     pub(crate) providers: Vec<String>,
-    /// Weights that are mostly zeros
+    /// Kernels for weights that are 2:4 sparse
     #[arg(long, help_heading = IGNORED)]
     pub(crate) sparse_weights: bool,
     /// Plugin libraries of TensorRT

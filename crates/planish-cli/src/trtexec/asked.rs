@@ -93,6 +93,7 @@ impl Asked {
             device,
             precision: AskedPrecision::Named(precision(&has, value("calib").is_some(), on_gpu, &mut notes)),
             strongly_typed: has("stronglyTyped"),
+            sparsity: sparsity(value("sparsity"))?,
             tune_level: number(value("builderOptimizationLevel"), "builderOptimizationLevel")?.unwrap_or(3),
             timing_cache: path("timingCacheFile"),
             timing_cache_only: has("errorOnTimingCacheMiss"),
@@ -188,6 +189,12 @@ impl Asked {
         ensure!(asked.average_runs != Some(0), "--avgRuns is at least 1");
         Ok(asked)
     }
+}
+
+/// TensorRT's sparsity; where nothing is said kernels for sparse weights compete, which changes no result.
+fn sparsity(value: Option<&str>) -> Result<planish::Sparsity> {
+    let parse = |text: &str| text.parse().map_err(|error: String| anyhow::anyhow!("--sparsity: {error}"));
+    Ok(value.map(parse).transpose()?.unwrap_or_default())
 }
 
 /// The parts of a list, without quotes that TensorRT wants around names with colons.

@@ -216,3 +216,52 @@ fn a_surgeon_changes_single_things() {
         assert!(!folder.path("none.onnx").exists());
     }
 }
+
+/// `y = x w` with a depth of 16; of the weights' columns the first is 2:4 sparse or none.
+fn product(is_sparse: bool) -> Vec<u8> {
+    let weight = |at: usize| if is_sparse && at % 4 < 2 { 0.0 } else { 1.0 + (at * 5 % 7) as f32 };
+    let values: Vec<f32> = (0..16 * 2).map(|at| weight(at / 2)).collect();
+    let matrix = |n: i64| vec![Dimension::Value(3), Dimension::Value(n)];
+    let graph = Graph {
+        name: "product".into(),
+        nodes: vec![named("MatMul", "layer", &["x", "w"], &["y"])],
+        initializers: vec![Tensor::raw("w", DataType::Float, vec![16, 2], floats(&values))],
+        inputs: vec![ValueInfo::tensor("x", DataType::Float, matrix(16))],
+        outputs: vec![ValueInfo::tensor("y", DataType::Float, matrix(2))],
+        ..Graph::default()
+    };
+    model(graph)
+}
+
+#[test]
+fn weights_are_pruned_to_two_of_four_and_counted() {
+    let folder = Folder::new("sparsify");
+    let (dense, sparse) =
+        (folder.put("dense.onnx", &product(false)), folder.put("sparse.onnx", &product(true)));
+    let found = "sparsity    1 of 1 layers have weights that are 2:4 sparse";
+    assert!(!succeeds(&["inspect", &dense]).stdout.contains("sparsity"));
+    assert!(succeeds(&["inspect", &sparse]).stdout.contains(found));
+    let pruned = folder.path("pruned.onnx").display().to_string();
+    let ended = succeeds(&["surgeon", "sparsify", &dense, "-o", &pruned]);
+    assert_eq!(ended.stdout, format!("model   {pruned} (1 of 1 layers are 2:4 sparse)\n"));
+    assert!(ended.stderr.contains("keep 9") && ended.stderr.contains("least of `layer`"), "{}", ended.stderr);
+    assert!(succeeds(&["inspect", &pruned]).stdout.contains(found));
+
+    // A plan that was pruned computes what the pruned model computes.
+    let plan = folder.path("forced.plan").display().to_string();
+    let ended = succeeds(&["build", &dense, "--device", "cpu", "--sparsity", "force", "-o", &plan]);
+    assert!(ended.stderr.contains("which changes results"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("1 of 1 layers have weights that are 2:4 sparse; 0 steps"),
+        "{}",
+        ended.stderr
+    );
+    let limit = ["--max-error", "rel<=1e-5"];
+    succeeds(&[&["compare", &pruned, &plan][..], &limit].concat());
+    assert_eq!(planish(&[&["compare", &dense, &plan][..], &limit].concat()).code, Some(1));
+    let ended = succeeds(&["build", &sparse, "--device", "cpu", "--sparsity", "disable", "-o", &plan]);
+    assert!(!ended.stderr.contains("2:4"), "{}", ended.stderr);
+    let ended = planish(&["build", &sparse, "--sparsity", "on", "-o", &plan]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("is not enable, disable or force"), "{}", ended.stderr);
+}

@@ -10,6 +10,7 @@ use planish_tensor::Tensor;
 use crate::backends::HOST;
 use crate::lower::{Draft, DraftKind, DraftStep, DraftValue, Source};
 use crate::precision::Products;
+use crate::sparsity::sparse_weights;
 
 /// Integer constants up to this many elements are parameters (axes, shapes, pads), part of a region.
 const MAX_PARAMETER: usize = 64;
@@ -58,6 +59,12 @@ impl Lowering<'_> {
         self.draft.values.push(DraftValue { name: value.name.to_string(), ty: value.ty.clone(), source });
         self.value_of.insert(id, at);
         at
+    }
+
+    /// Looks for weights that are 2:4 sparse.
+    pub(super) fn find_sparse_weights(&mut self) {
+        let found = sparse_weights(self.graph).into_iter();
+        self.draft.sparse = found.map(|(id, axis)| (self.value_of[&id], axis)).collect();
     }
 
     /// The graph as one region. Its inputs are the values of the draft, by number.

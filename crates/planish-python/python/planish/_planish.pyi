@@ -172,6 +172,7 @@ def build(
     workspace: Optional[int] = None,
     fp32_layers: Optional[Sequence[str]] = None,
     int8_layers: Optional[Sequence[str]] = None,
+    sparsity: str = "enable",
     strict: bool = False,
     verify: bool = True,
     cache: bool = False,

@@ -248,7 +248,8 @@ class IBuilderConfig:
 
     def options(self, model, logger):
         """What it amounts to, as `planish.build` takes it."""
-        honoured = {BuilderFlag.FP16, BuilderFlag.BF16, BuilderFlag.INT8, BuilderFlag.TF32}
+        # Kernels for sparse weights compete where weights are so, flag or not: results are the same.
+        honoured = {BuilderFlag.FP16, BuilderFlag.BF16, BuilderFlag.INT8, BuilderFlag.TF32, BuilderFlag.SPARSE_WEIGHTS}
         for flag in sorted(self._flags - honoured):
             say_once(logger, f"BuilderFlag.{flag.name} is not honoured")
         options = {"tune_level": self.builder_optimization_level, "precision": self._precision(logger)}
