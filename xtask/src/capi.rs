@@ -85,6 +85,7 @@ fn install(prefix: &Path, profile: &str) -> Result<bool> {
     copy_tree(&folder().join("include"), &prefix.join("include"))?;
     for (name, to) in [
         ("planish.pc", "lib/pkgconfig"),
+        ("planish-tensorrt.pc", "lib/pkgconfig"),
         ("planishConfig.cmake", "lib/cmake/planish"),
         ("planishConfigVersion.cmake", "lib/cmake/planish"),
     ] {

@@ -8,7 +8,8 @@ use planish::{ContextOptions, DEFAULT_STREAMS, Error, ErrorKind, Wait};
 
 use crate::binding::{Bound, Place};
 use crate::engine::PlanishEngine;
-use crate::given::{Crossing, end, exclusive, give, read, shared, sizes, text, write, wrong};
+use crate::given::{Crossing, end, give, read, shared, sizes, text, write, wrong};
+use crate::shapes::write_sizes;
 use crate::status::{PlanishStatus, guarded, refuse};
 
 /// How a context runs. All zero but `size` is what NULL stands for.
@@ -149,8 +150,6 @@ pub unsafe extern "C" fn planish_context_shape(
     rank: *mut i32,
 ) -> PlanishStatus {
     let tell = |inner: &mut Inner| {
-        // SAFETY: the caller's promise.
-        let rank = unsafe { exclusive("the pointer to the rank", rank)? };
         let port = inner.bound.opened.ports.at(index)?;
         let known: Option<Vec<usize>> = match port.is_input {
             true => inner.bound.input_dims(index).map(<[usize]>::to_vec),
@@ -160,17 +159,9 @@ pub unsafe extern "C" fn planish_context_shape(
             }
         };
         let known = known.map(|dims| dims.into_iter().map(|size| size as i64).collect());
-        let Some(list): Option<Vec<i64>> = known.or_else(|| port.dims.clone()) else {
-            *rank = -1;
-            return Ok(());
-        };
-        if list.len() > capacity || dims.is_null() {
-            return wrong(format!("{} has {} sizes, {capacity} have room", port.what(), list.len()));
-        }
-        // SAFETY: there is room for as many.
-        unsafe { std::ptr::copy_nonoverlapping(list.as_ptr(), dims, list.len()) };
-        *rank = list.len() as i32;
-        Ok(())
+        let list = known.or_else(|| port.dims.clone());
+        // SAFETY: the caller's promise.
+        unsafe { write_sizes(&port.what(), list, capacity, dims, rank) }
     };
     // SAFETY: the caller's promise.
     unsafe { with(context, tell) }

@@ -119,7 +119,7 @@ pub unsafe extern "C" fn planish_engine_open(
 
 /// # Safety
 /// `engine` is one, or NULL.
-unsafe fn opened<'a>(engine: *const PlanishEngine) -> Result<&'a Opened, Error> {
+pub(crate) unsafe fn opened<'a>(engine: *const PlanishEngine) -> Result<&'a Opened, Error> {
     // SAFETY: the caller's promise.
     Ok(&*unsafe { shared("the engine", engine)? }.opened)
 }

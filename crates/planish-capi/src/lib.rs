@@ -4,7 +4,7 @@
 //! - `given`: pointers, texts and structures on their way in and out;
 //! - `ports`: what inputs and outputs are; `steps`: what a run consists of;
 //! - `model`, `builder`, `calibration`, `plan`, `engine`, `context`: the objects, one file each; `binding`: the memory that a
-//!   context is given; `profile`: a run, step by step.
+//!   context is given; `profile`: a run, step by step; `shapes`: sizes on their way out.
 
 #![allow(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod model;
 mod plan;
 mod ports;
 mod profile;
+mod shapes;
 mod status;
 mod steps;
 
@@ -29,6 +30,7 @@ pub use model::*;
 pub use plan::*;
 pub use ports::{PlanishTensorInfo, PlanishType};
 pub use profile::*;
+pub use shapes::{planish_engine_profile_count, planish_engine_profile_shape};
 pub use status::*;
 pub use steps::PlanishStep;
 

@@ -1,5 +1,5 @@
-//! Programs in C and C++ over `planish.h`: compiled by the system's compilers, linked with the shared library, run, and held
-//! against the Rust API. What there is no compiler for counts as ignored.
+//! Programs in C and C++ over `planish.h` and over the headers for users of TensorRT: compiled by the system's compilers, linked
+//! with the shared library, run, and held against the Rust API. What there is no compiler for counts as ignored.
 
 use std::ffi::OsString;
 use std::fs;
@@ -187,6 +187,41 @@ fn classify_csv() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A client of TensorRT of a generation, compiled unchanged but for the include path; run on the CPU, where CUDA's memory is
+/// host memory.
+fn tensorrt(major: u32, second: &str) -> Result<String, Failed> {
+    let name = format!("tensorrt{major}");
+    let arguments = ["-std=c++14".to_string(), format!("-DPLANISH_TENSORRT_MAJOR={major}")];
+    let include = [own("include/planish/tensorrt"), own("include/planish/host_cuda")];
+    let source = own(&format!("tests/cpp/{name}.cpp"));
+    let program = compile("c++", &arguments.each_ref().map(String::as_str), &include, &source, &name)?;
+    let x = numbers(N_ROWS * N_FEATURES, 3);
+    let (input, result) = (WORKSHOP.path(&format!("{name}.in")), WORKSHOP.path(&format!("{name}.out")));
+    fs::write(&input, bytes(&x))?;
+    let mut command = Command::new(&program);
+    // The memory is the host's, so the plans are the CPU's wherever this runs.
+    command.args([&WORKSHOP.model, &WORKSHOP.path(second), &input, &result]).env("CUDA_VISIBLE_DEVICES", "");
+    let said = succeed(&mut command)?;
+    assert_eq!(fs::read(&result)?, expected(1, &x)?, "the bits of the Rust API");
+    Ok(said)
+}
+
+fn tensorrt_8() -> Result<(), Failed> {
+    tensorrt(8, "calibration.cache")?;
+    let cache = fs::read_to_string(WORKSHOP.path("calibration.cache"))?;
+    assert!(cache.starts_with("TRT-8600-EntropyCalibration2\n") && cache.contains("\nx: "), "{cache}");
+    Ok(())
+}
+
+fn tensorrt_10() -> Result<(), Failed> {
+    let said = tensorrt(10, "model.engine")?;
+    // The file that was not there, the damaged engine, and the run beyond the profile.
+    assert!(said.contains("\"TacticName\": ") && said.ends_with("errors 3, on host\n"), "{said}");
+    // Serialized engines are plans.
+    planish::Plan::open(WORKSHOP.path("model.engine"))?;
+    Ok(())
+}
+
 /// A test that needs programs of the system.
 fn trial(name: &str, needs: &[&str], work: fn() -> Result<(), Failed>) -> Trial {
     let is_there = |tool: &&str| {
@@ -207,6 +242,8 @@ fn main() {
         trial("programs of the first header run", &["cc"], || contract("tests/first", "first", &[])),
         trial("run_model.c", &["cc"], run_model),
         trial("classify_csv.cpp", &["c++"], classify_csv),
+        trial("a client of TensorRT 8", &["c++"], tensorrt_8),
+        trial("a client of TensorRT 10", &["c++"], tensorrt_10),
     ];
     let valgrind =
         trial("valgrind finds nothing", &["cc", "valgrind"], || contract("include", "watched", &VALGRIND));

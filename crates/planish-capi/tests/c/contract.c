@@ -154,6 +154,16 @@ static PlanishEngine *opened(PlanishPlan *plan) {
     REFUSED(planish_engine_tensor(engine, 2, &info), PLANISH_STATUS_WRONG_INPUTS, "counted from 0");
     PlanishStep step = {.size = sizeof step};
     for (size_t i = 0; i < planish_engine_step_count(engine); i++) OK(planish_engine_step(engine, i, &step));
+    int64_t sizes[4];
+    int32_t rank = 0;
+    for (int32_t which = 0; which < 3; which++) {
+        static const int64_t batches[] = {1, 4, 16};
+        OK(planish_engine_profile_shape(engine, 0, 1, which, 4, sizes, &rank));
+        MUST(rank == 2 && sizes[0] == batches[which] && sizes[1] == CLASSES);
+    }
+    MUST(planish_engine_profile_count(engine) == 1);
+    REFUSED(planish_engine_profile_shape(engine, 1, 0, 0, 4, sizes, &rank), PLANISH_STATUS_BAD_OPTION, "no profile 1");
+    REFUSED(planish_engine_profile_shape(engine, 0, 0, 3, 4, sizes, &rank), PLANISH_STATUS_BAD_OPTION, "not 3");
     REFUSED(planish_engine_step(engine, 9999, &step), PLANISH_STATUS_BAD_OPTION, "no step 9999");
     return engine;
 }

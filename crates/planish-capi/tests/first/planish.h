@@ -922,6 +922,29 @@ void planish_bytes_free(struct PlanishBytes *bytes);
 PlanishStatus planish_context_profile(struct PlanishContext *context, PlanishStepTime tell, void *user);
 
 /**
+ * How many optimization profiles the plan has; 0 for one that runs at any sizes.
+ *
+ * The caller sees to it that
+ * `engine` is one, or NULL, which has none.
+ */
+size_t planish_engine_profile_count(const struct PlanishEngine *engine);
+
+/**
+ * The sizes of an input or an output in an optimization profile: the smallest (`which` is 0), those that it is tuned for (1)
+ * or the largest (2). Written as by `planish_context_shape`.
+ *
+ * The caller sees to it that
+ * `engine` is one; `dims` has room for `capacity` sizes; `*rank` may be written.
+ */
+PlanishStatus planish_engine_profile_shape(const struct PlanishEngine *engine,
+                                           size_t profile,
+                                           size_t index,
+                                           int32_t which,
+                                           size_t capacity,
+                                           int64_t *dims,
+                                           int32_t *rank);
+
+/**
  * What went wrong in the last call of this thread that failed, where, and what to try. The text is this thread's until its
  * next call that fails.
  */

@@ -1,0 +1,2 @@
+// Part of cuda_runtime_api.h.
+#include "cuda_runtime_api.h"

@@ -1,0 +1,2 @@
+// Part of NvInfer.h.
+#include "NvInfer.h"
