@@ -210,7 +210,7 @@ impl Queue for CudaQueue {
     }
 
     fn can_capture(&self) -> bool {
-        true
+        !self.stream.is_default()
     }
 
     fn begin_capture(&mut self) -> Result<(), KernelError> {

@@ -43,6 +43,11 @@ impl Stream {
         Stream { context: Arc::clone(context), raw, owned: false, end: OnceLock::new() }
     }
 
+    /// Whether it is the default stream, NULL or CU_STREAM_LEGACY (1): the driver captures nothing on that one.
+    pub fn is_default(&self) -> bool {
+        self.handle() <= 1
+    }
+
     /// As the driver names it.
     pub fn handle(&self) -> u64 {
         self.raw.expose_provenance() as u64
