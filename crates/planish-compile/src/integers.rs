@@ -170,11 +170,16 @@ pub(crate) fn quantize(
             (planish_passes::quantize(by), "quantize_layers")
         }
     };
-    let (graph, _, reasons) = run_and_explain(pipeline, name, graph, options, passes)?;
+    let (mut graph, _, reasons) = run_and_explain(pipeline, name, graph, options, passes)?;
+    let mut n_recurrent = 0;
+    // Their weights alone become integers, which kernels of the CPU read.
+    if activations == DType::U8 && !brings_its_own {
+        (graph, n_recurrent) = quantize_recurrent(graph, "--precision int8", options, passes, notes)?;
+    }
     let sizes = Sizes::of(&graph, options).pairs();
     let size = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
     let share = IntegerShare::of(&graph, &size);
-    if share.n_integer == 0 {
+    if share.n_integer == 0 && n_recurrent == 0 {
         let why = if reasons.is_empty() { "it has none".to_string() } else { listed(&reasons) };
         return refused(format!(
             "--precision {asked}: no layer of the model can be quantized: {why}; --layer-precision 'NAMES:{asked}' takes \
@@ -210,6 +215,26 @@ fn equalize(
     Ok(graph)
 }
 
+/// Stores the weights of recurrent layers as bytes, and notes of how many; the graph as it is where it has none.
+fn quantize_recurrent(
+    graph: Graph,
+    asked: &str,
+    options: &BuildOptions,
+    passes: &mut Report,
+    notes: &mut Vec<String>,
+) -> Result<(Graph, usize), BuildError> {
+    let pipeline = planish_passes::quantize_recurrent(options.fp32_layers.clone());
+    let (graph, n_stored, reasons) = run_and_explain(pipeline, "quantize_recurrent", graph, options, passes)?;
+    let n_layers = n_stored + reasons.values().map(Vec::len).sum::<usize>();
+    if n_layers > 0 {
+        let why = if reasons.is_empty() { String::new() } else { format!("; {}", listed(&reasons)) };
+        notes.push(format!(
+            "{asked}: {n_stored} of {n_layers} recurrent layers have weights of bytes, a scale for each row{why}"
+        ));
+    }
+    Ok((graph, n_stored))
+}
+
 /// Stores the weights of an optimized float model's large matrix products as integers, and notes what that saves and costs.
 pub(crate) fn quantize_weights(
     graph: Graph,
@@ -221,8 +246,14 @@ pub(crate) fn quantize_weights(
     let pipeline =
         planish_passes::quantize_weights(storage, options.fp32_layers.clone(), options.moments.clone());
     let before = graph.clone();
-    let (graph, n_stored, reasons) = run_and_explain(pipeline, "quantize_weights", graph, options, passes)?;
-    if n_stored == 0 && !has_quantization(&graph) {
+    let (mut graph, n_stored, reasons) =
+        run_and_explain(pipeline, "quantize_weights", graph, options, passes)?;
+    let mut n_recurrent = 0;
+    if storage.dtype == DType::I8 {
+        let asked = format!("--weights {storage}");
+        (graph, n_recurrent) = quantize_recurrent(graph, &asked, options, passes, notes)?;
+    }
+    if n_stored + n_recurrent == 0 && !has_quantization(&graph) {
         let why = if reasons.is_empty() { "it has none".to_string() } else { listed(&reasons) };
         let message = format!("--weights {storage}: the model has no matrix product to store so: {why}");
         return Err(BuildError::new(BuildErrorKind::Refused, message));

@@ -16,7 +16,7 @@ use crate::conv::quantized::{self, Arrangement};
 use crate::conv::winograd::Kind;
 use crate::depthwise;
 use crate::gemm::bf16::filter as product_filter;
-use crate::gemm::codes::{PackedCodes, Width};
+use crate::gemm::codes::{CodesStack, PackedCodes, Width};
 use crate::gemm::pack::{PackedB, Strides};
 use crate::gemm::table::Panels;
 
@@ -43,7 +43,8 @@ pub(crate) enum Format {
     QuantizedWinograd { panels: Panels },
     /// bf16 in pairs of input channels.
     Pairs { panels: Panels, arrangement: Arrangement },
-    /// The second matrix of a product, or its zero points, as integers of so many bits; `n x k` where it is transposed.
+    /// The second matrix of a product, or its zero points, as integers of so many bits; `n x k` where it is transposed, and
+    /// then perhaps several of them.
     Codes { panels: Panels, width: Width, transposed: bool },
 }
 
@@ -228,7 +229,7 @@ impl Format {
             Format::Quantized { panels, arrangement } => {
                 quantized::packed_bytes(*arrangement, *panels, dims).map(|bytes| bytes / size_of::<f32>())
             }
-            Format::Codes { .. } => self.codes(dims)?.0.checked_len().map(|bytes| bytes / size_of::<f32>()),
+            Format::Codes { .. } => self.codes(dims)?.checked_len().map(|bytes| bytes / size_of::<f32>()),
         }
     }
 
@@ -268,15 +269,27 @@ impl Format {
     }
 
     /// How small integers of these sizes lie packed, and where their elements are in the weight.
-    pub(crate) fn codes(&self, dims: &[usize]) -> Option<(PackedCodes, Strides)> {
+    pub(crate) fn codes(&self, dims: &[usize]) -> Option<CodesStack> {
         let &Format::Codes { panels, width, transposed } = self else { return None };
-        let (k, n, strides) = match *dims {
-            [n] => (1, n, Strides { k: n, n: 1 }),
-            [k, n] if !transposed => (k, n, Strides { k: n, n: 1 }),
-            [n, k] => (k, n, Strides { k: 1, n: k }),
+        let (count, k, n) = match *dims {
+            [n] => (1, 1, n),
+            [k, n] if !transposed => (1, k, n),
+            [n, k] => (1, k, n),
+            [count, n, k] if transposed => (count, k, n),
             _ => return None,
         };
-        Some((PackedCodes { panels, width, k, n }, strides))
+        let strides =
+            if transposed && dims.len() > 1 { Strides { k: 1, n: k } } else { Strides { k: n, n: 1 } };
+        Some(CodesStack { count, layout: PackedCodes { panels, width, k, n }, strides })
+    }
+
+    /// Packs small integers.
+    pub(crate) fn pack_codes(&self, tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
+        let refuse =
+            |what: &str| KernelError::unsupported(format!("integers of shape {:?}: {what}", tensor.shape()));
+        let stack = self.codes(tensor.shape()).ok_or_else(|| refuse("not to be packed so"))?;
+        let codes = tensor.codes().map_err(|error| refuse(&error.to_string()))?;
+        Ok(stack.pack(tensor.dtype(), &codes))
     }
 
     /// Rows and columns of the matrix that a weight of these sizes is.
@@ -363,8 +376,8 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
     if packed_bytes(form) != Some(bytes.len()) {
         return Err(refuse(&format!("{} bytes are not its length", bytes.len())));
     }
-    if let Some((layout, strides)) = known.codes(dims) {
-        let codes = layout.unpack(dtype, bytes, strides);
+    if let Some(stack) = known.codes(dims) {
+        let codes = stack.unpack(dtype, bytes);
         return Tensor::from_codes(dtype, dims, codes).map_err(|error| refuse(&error.to_string()));
     }
     let words = bytes.chunks_exact(size_of::<f32>());
@@ -452,6 +465,9 @@ mod tests {
         assert_eq!(codes("codes4_panels32v16", DType::U4), Some(2 * 4 * 32));
         assert_eq!(codes("codes8_panels32v16_t", DType::I4), Some(24 * 16));
         assert_eq!(codes("codes4_panels32v16", DType::I8), None);
+        let stacked = |format| packed_bytes(PackedForm { format, dtype: DType::I8, dims: &[2, 9, 17] });
+        assert_eq!(stacked("codes8_panels32v16_t"), Some(2 * 24 * 16));
+        assert_eq!(stacked("codes8_panels32v16"), None, "several matrices are transposed");
         assert_eq!(bytes("codes4_panels32v16", &[9, 17]), None);
         // Only what their kernels take: three taps along an axis, one input channel.
         assert!(bytes("conv_winograd_two_panels8v8", &[8, 8, 3, 3]).is_some());

@@ -91,19 +91,10 @@ impl Found {
                     width: Width::Eight,
                     transposed: self.weight.transposed,
                 };
-                Ok(BlockZeros::Known(pack_codes(&format, zeros)?))
+                Ok(BlockZeros::Known(format.pack_codes(zeros)?))
             }
         }
     }
-}
-
-fn pack_codes(format: &Format, tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
-    let wrong = |what: String| KernelError::unsupported(format!("nbits: {what}"));
-    let (layout, strides) = format
-        .codes(tensor.shape())
-        .ok_or_else(|| wrong(format!("integers of shape {:?}", tensor.shape())))?;
-    let codes = tensor.codes().map_err(|error| wrong(error.to_string()))?;
-    Ok(layout.pack(tensor.dtype(), &codes, strides))
 }
 
 fn tactic_name(tile: Tile) -> String {
@@ -163,7 +154,7 @@ impl Family for NBitsFamily {
                 layout.pack(&elements, found.strides(), &mut packed);
                 packed.iter().flat_map(|value| value.to_ne_bytes()).collect()
             }
-            codes => pack_codes(&codes, weight)?,
+            codes => codes.pack_codes(weight)?,
         };
         Ok(PackedWeight { format, bytes })
     }

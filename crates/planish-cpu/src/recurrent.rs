@@ -7,6 +7,7 @@
 pub(crate) mod family;
 #[cfg(test)]
 mod tests;
+mod weight;
 
 use crate::gemm::{
     BatchDim, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB,
@@ -16,6 +17,7 @@ use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
 use crate::vecmath::{sigmoid, tanh};
+use weight::Weight;
 
 /// Rows of a batch that one task takes through all steps.
 const ROWS: usize = 16;
@@ -41,20 +43,19 @@ impl Cell {
 }
 
 /// A recurrent layer at given sizes. Operands are dense.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Recurrent {
     pub(crate) isa: Isa,
     pub(crate) cell: Cell,
     pub(crate) seq: usize,
     pub(crate) batch: usize,
-    pub(crate) input: usize,
     pub(crate) hidden: usize,
     /// Whether each direction runs backwards.
     pub(crate) backwards: Vec<bool>,
-    /// Places of X, W, R, and of B and the initial states where they are given, among the inputs.
+    pub(crate) w: Weight,
+    pub(crate) r: Weight,
+    /// Places of X, and of B and the initial states where they are given, among the inputs.
     pub(crate) x: usize,
-    pub(crate) w: usize,
-    pub(crate) r: usize,
     pub(crate) b: Option<usize>,
     pub(crate) initial_h: Option<usize>,
     pub(crate) initial_c: Option<usize>,
@@ -79,15 +80,15 @@ pub(crate) struct Thin {
 }
 
 impl Thin {
-    pub(crate) fn new(isa: Isa, cell: Cell, rows: usize, hidden: usize) -> Thin {
+    pub(crate) fn new(isa: Isa, cell: Cell, rows: usize, hidden: usize, r: MatrixB) -> Thin {
         let n = match cell {
             Cell::Lstm | Cell::Gru { linear_before_reset: true } => cell.n_gates() * hidden,
             Cell::Gru { linear_before_reset: false } => 2 * hidden,
         };
         let width = cell.n_gates() * hidden;
         Thin {
-            gates: GemmPlan::new(transposed(rows, n, hidden, hidden, width), isa),
-            candidate: GemmPlan::new(transposed(rows, hidden, hidden, hidden, width), isa),
+            gates: GemmPlan::new(transposed(rows, n, hidden, r, width), isa),
+            candidate: GemmPlan::new(transposed(rows, hidden, hidden, r, width), isa),
         }
     }
 
@@ -96,14 +97,14 @@ impl Thin {
     }
 }
 
-/// `C = A · Bᵀ` with the rows of A `a_stride` apart, B of `n` rows of `k`, and C's rows `c_stride` apart.
-pub(crate) fn transposed(m: usize, n: usize, k: usize, a_stride: usize, c_stride: usize) -> GemmProblem {
+/// `C = A · Bᵀ` with dense rows of A, B of `n` rows of `k`, and C's rows `c_stride` apart.
+pub(crate) fn transposed(m: usize, n: usize, k: usize, b: MatrixB, c_stride: usize) -> GemmProblem {
     GemmProblem {
         m,
         n,
         k,
-        a: MatrixA::Rows { stride: a_stride },
-        b: MatrixB::Columns { stride: k },
+        a: MatrixA::Rows { stride: k },
+        b,
         c_stride,
         batch: [BatchDim::ONE; MAX_BATCH_DIMS],
     }
@@ -161,10 +162,11 @@ impl Recurrent {
             for direction in 0..self.backwards.len() {
                 let bias = workspace.add(parts.bias + direction * width);
                 self.sum_biases(shared, direction, bias);
+                let (b, blocks) = self.w.at(shared, direction);
                 let call = GemmCall {
                     a: shared.inputs[self.x].cast(),
-                    b: shared.inputs[self.w].cast::<f32>().add(direction * width * self.input),
-                    blocks: None,
+                    b,
+                    blocks,
                     c: workspace.add(parts.pre + direction * self.seq * self.batch * width),
                     epilogue: EpilogueCall { bias, ..EpilogueCall::NONE },
                     hook: None,
@@ -240,7 +242,7 @@ impl Rows<'_> {
             let (c, reset) = (workspace.add(parts.c + at * hidden), workspace.add(parts.reset + at * hidden));
             let gemm = workspace.add(parts.gemm + self.task.slot * parts.gemm_len);
             let input = |idx: usize| self.shared.inputs[idx].cast::<f32>();
-            let r = input(plan.r).add(direction * width * hidden);
+            let (r, blocks) = plan.r.at(self.shared, direction);
             let recurrent_bias = plan.b.map(|b| input(b).add(direction * 2 * width + width));
             start(plan.initial_h.map(|idx| input(idx).add(at * hidden)), h, rows * hidden);
             start(plan.initial_c.map(|idx| input(idx).add(at * hidden)), c, rows * hidden);
@@ -253,15 +255,8 @@ impl Rows<'_> {
                     residual_stride: width,
                     ..EpilogueCall::NONE
                 };
-                let call = GemmCall {
-                    a: h,
-                    b: r,
-                    blocks: None,
-                    c: now,
-                    epilogue: sums,
-                    hook: None,
-                    workspace: gemm,
-                };
+                let call =
+                    GemmCall { a: h, b: r, blocks, c: now, epilogue: sums, hook: None, workspace: gemm };
                 thin.gates.run(&call, &alone);
                 match plan.cell {
                     Cell::Lstm => {
@@ -285,6 +280,7 @@ impl Rows<'_> {
                             residual_stride: width,
                             ..EpilogueCall::NONE
                         };
+                        // Bytes are packed whole: this cell has floats.
                         let b = r.add(2 * hidden * hidden);
                         let c = now.add(2 * hidden);
                         let call =

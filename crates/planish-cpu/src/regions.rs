@@ -25,9 +25,42 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     proposals.extend((0..n_nodes).flat_map(|node| scaled(whole, node)));
     proposals.extend((0..n_nodes).flat_map(|node| FUSION.quantized(whole, node)));
     proposals.extend((0..n_nodes).flat_map(|node| FUSION.weight_only(whole, node)));
+    proposals.extend((0..n_nodes).filter_map(|node| recurrent(whole, node)));
+    proposals.extend((0..n_nodes).flat_map(|node| of_bytes(whole, node)));
     proposals.extend((0..n_nodes).filter_map(|node| to_integers(whole, node)));
     proposals.extend(FUSION.propose(whole));
     proposals
+}
+
+/// The DequantizeLinear that a node reads at a place, and no other node does.
+fn dequantized(whole: &Whole, reader: u32, place: usize) -> Option<u32> {
+    match whole.region.nodes[reader as usize].inputs.get(place).copied().flatten()? {
+        Ref::Node { node, .. } => {
+            let is_dequantize = matches!(whole.region.nodes[node as usize].op, Op::DequantizeLinear(_));
+            (is_dequantize && whole.only_user(node) == Some(reader)).then_some(node)
+        }
+        _ => None,
+    }
+}
+
+/// A recurrent layer with the nodes that make its two weights of bytes.
+fn recurrent(whole: &Whole, layer: u32) -> Option<Proposal> {
+    if !matches!(whole.region.nodes[layer as usize].op, Op::LSTM(_) | Op::GRU(_)) {
+        return None;
+    }
+    let mut nodes = vec![dequantized(whole, layer, 1)?, dequantized(whole, layer, 2)?, layer];
+    nodes.sort_unstable();
+    Some(Proposal { nodes })
+}
+
+/// An average or a resize of bytes, with and without becoming bytes again.
+fn of_bytes(whole: &Whole, main: u32) -> Vec<Proposal> {
+    let op = |node: u32| &whole.region.nodes[node as usize].op;
+    let is_main = matches!(op(main), Op::AveragePool(_) | Op::GlobalAveragePool(_) | Op::Resize(_));
+    let Some(from) = dequantized(whole, main, 0).filter(|_| is_main) else { return Vec::new() };
+    let user = whole.only_user(main).filter(|user| matches!(op(*user), Op::QuantizeLinear(_)));
+    let longer = user.map(|user| Proposal { nodes: vec![from, main, user] });
+    longer.into_iter().chain([Proposal { nodes: vec![from, main] }]).collect()
 }
 
 /// A convolution of floats whose result is stored as integers.

@@ -413,6 +413,55 @@ fn weights_of_four_bits_are_blocks_to_dequantize() {
 }
 
 #[test]
+fn weights_of_a_quantized_lstm_are_blocks_to_dequantize() {
+    Case::opset(21)
+        .input("x: float t b 2")
+        .input("w_scale: float 1")
+        .input("r_scale: float 1 4")
+        .bytes("w", &[1, 2, 4], (0..8).collect())
+        .bytes("r", &[1, 1, 4], vec![7; 4])
+        .bytes("w_zero", &[1], vec![128])
+        .bytes("r_zero", &[1, 4], vec![127, 128, 129, 130])
+        .node(
+            ms(
+                "DynamicQuantizeLSTM",
+                &["x", "w", "r", "", "", "", "", "", "w_scale", "w_zero", "r_scale", "r_zero"],
+                &["y"],
+            )
+            .int("hidden_size", 1),
+        )
+        .check(expect![[r#"
+            graph "case" {
+              input %x: f32[t,b,2]
+              input %w_scale: f32[1]
+              input %r_scale: f32[1,4]
+              const %w: u8[1,2,4] = [0, 1, 2, 3, 4, 5, 6, 7]
+              const %r: u8[1,1,4] = [7, 7, 7, 7]
+              const %w_zero: u8[1] = [128]
+              const %r_zero: u8[1,4] = [127, 128, 129, 130]
+              const %y/shape: i64[3] = [1, 1, 1]
+              const %y/shape.2: i64[3] = [1, 4, 1]
+              const %y/shape.3: i64[3] = [1, 1, 1]
+              const %y/shape.4: i64[3] = [1, 4, 1]
+              const %y/shape.5: i64[3] = [1, 4, 1]
+              const %y/shape.6: i64[3] = [1, 4, 1]
+              %y/Reshape: f32[1,1,1] = Reshape(%w_scale, %y/shape) "node"
+              %y/Expand: f32[1,4,1] = Expand(%y/Reshape, %y/shape.2) "node"
+              %y/Reshape.2: u8[1,1,1] = Reshape(%w_zero, %y/shape.3) "node"
+              %y/Expand.2: u8[1,4,1] = Expand(%y/Reshape.2, %y/shape.4) "node"
+              %y/Transpose: u8[1,4,2] = Transpose(%w) {perm=[0,2,1]} "node"
+              %y/DequantizeLinear: f32[1,4,2] = DequantizeLinear(%y/Transpose, %y/Expand, %y/Expand.2) {block_size=2, axis=2} "node"
+              %y/Reshape.3: f32[1,4,1] = Reshape(%r_scale, %y/shape.5) "node"
+              %y/Reshape.4: u8[1,4,1] = Reshape(%r_zero, %y/shape.6) "node"
+              %y/Transpose.2: u8[1,4,1] = Transpose(%r) {perm=[0,2,1]} "node"
+              %y/DequantizeLinear.2: f32[1,4,1] = DequantizeLinear(%y/Transpose.2, %y/Reshape.3, %y/Reshape.4) {block_size=1, axis=2} "node"
+              %y: f32[t,1,b,1] = LSTM(%x, %y/DequantizeLinear, %y/DequantizeLinear.2) {hidden_size=1} "node"
+              output %y
+            }
+        "#]]);
+}
+
+#[test]
 fn zero_points_of_blocks_are_integers_or_a_term_of_their_own() {
     let case = || {
         Case::opset(21).input("x: float n 32").input("scales: float 4").bytes("w", &[2, 2, 8], vec![0xc1; 32])

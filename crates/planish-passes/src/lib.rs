@@ -48,8 +48,8 @@ pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize, Tra
 pub use passes::quantize_weights::{WeightStorage, weight_error};
 pub use pipelines::{
     dequantize_weights, equalize, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
-    plain_zeros, portable_integers, prune_weights, quantize, quantize_dynamically, quantize_weights,
-    raise_precision, round_weights, standard,
+    plain_zeros, portable_integers, prune_weights, quantize, quantize_dynamically, quantize_recurrent,
+    quantize_weights, raise_precision, round_weights, standard,
 };
 pub use planish_quantize::{Channels, SecondMoments};
 pub use report::{PassReport, Refusal, Report};

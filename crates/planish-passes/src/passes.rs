@@ -23,6 +23,7 @@ pub(crate) mod push_transposes;
 pub(crate) mod quantize_biases;
 pub(crate) mod quantize_dynamically;
 pub(crate) mod quantize_layers;
+pub(crate) mod quantize_recurrent;
 pub(crate) mod quantize_weights;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;

@@ -32,6 +32,7 @@ use crate::passes::push_transposes::PushTransposes;
 use crate::passes::quantize_biases::QUANTIZE_BIASES;
 use crate::passes::quantize_dynamically::{DynamicRange, QuantizeDynamically};
 use crate::passes::quantize_layers::{ActivationRange, Equalize, Quantize, QuantizeLayers};
+use crate::passes::quantize_recurrent::QuantizeRecurrent;
 use crate::passes::quantize_weights::{QuantizeWeights, WeightStorage};
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RECOGNIZE_ATTENTION;
@@ -231,6 +232,11 @@ pub fn quantize_weights(
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])
+}
+
+/// The passes that store the weights of recurrent layers as bytes; layers whose names match `fp32_layers` stay.
+pub fn quantize_recurrent(fp32_layers: Vec<String>) -> Pipeline {
+    Pipeline::new(vec![Pass::sweep(QuantizeRecurrent { fp32_layers }), Pass::sweep(RemoveDead)])
 }
 
 /// The passes that prepare an optimized graph with 8-bit integers for kernels that multiply them; activations become

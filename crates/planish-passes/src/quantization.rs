@@ -209,6 +209,33 @@ pub(crate) enum FactorType {
     Floats,
 }
 
+/// Whether kernels read this operand of a node as the integers that it is dequantized from.
+pub(crate) fn keeps_integers(cx: &View<'_>, node: &Node, operand: ValueId) -> bool {
+    let is_at = |place: usize| cx.input(node, place) == Some(operand);
+    (is_at(1) && (multiplies_integers(cx, node) || weighs_integers(cx, node)))
+        || ((is_at(1) || is_at(2)) && weighs_recurrent(cx, node))
+}
+
+/// Whether both weights of a recurrent layer come from bytes, with a scale for each direction and row.
+pub(crate) fn weighs_recurrent(cx: &View<'_>, node: &Node) -> bool {
+    let is_layer = match &node.op {
+        Op::LSTM(_) => true,
+        Op::GRU(gru) => gru.linear_before_reset,
+        _ => false,
+    };
+    let is_stored = |place: usize| {
+        let (_, maker) = cx.input(node, place).and_then(|id| cx.producer(id))?;
+        let Op::DequantizeLinear(op) = &maker.op else { return None };
+        let weight = cx.constant_input(maker, 0).filter(|weight| is_int8(Some(weight.dtype())))?;
+        let &[dirs, rows, k] = weight.shape() else { return None };
+        let scale = cx.constant_input(maker, 1)?;
+        let by_rows =
+            op.block_size == k as i64 && matches!(op.axis, 2 | -1) && scale.shape() == [dirs, rows, 1];
+        by_rows.then_some(())
+    };
+    is_layer && is_stored(1).is_some() && is_stored(2).is_some()
+}
+
 /// Whether a matrix product's second factor alone comes from small integers, with a scale for each column or for blocks
 /// of each: kernels read them as they are.
 pub(crate) fn weighs_integers(cx: &View<'_>, node: &Node) -> bool {

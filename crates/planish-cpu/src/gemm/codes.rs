@@ -120,6 +120,34 @@ impl PackedCodes {
     }
 }
 
+/// Several such matrices of equal sizes, one after the other: those of a recurrent layer's directions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CodesStack {
+    pub count: usize,
+    pub layout: PackedCodes,
+    /// Where the elements of a matrix are in it.
+    pub strides: Strides,
+}
+
+impl CodesStack {
+    /// Bytes, padding included; `None` where they overflow.
+    pub fn checked_len(&self) -> Option<usize> {
+        self.layout.checked_len()?.checked_mul(self.count)
+    }
+
+    /// As [`PackedCodes::pack`].
+    pub fn pack(&self, dtype: DType, codes: &[u8]) -> Vec<u8> {
+        let matrices = codes.chunks_exact((self.layout.k * self.layout.n).max(1));
+        matrices.flat_map(|matrix| self.layout.pack(dtype, matrix, self.strides)).collect()
+    }
+
+    /// As [`PackedCodes::unpack`].
+    pub fn unpack(&self, dtype: DType, packed: &[u8]) -> Vec<u8> {
+        let matrices = packed.chunks_exact(self.layout.checked_len().unwrap_or(0).max(1));
+        matrices.flat_map(|matrix| self.layout.unpack(dtype, matrix, self.strides)).collect()
+    }
+}
+
 fn kept(width: Width) -> u8 {
     match width {
         Width::Four => 0xf,
@@ -154,6 +182,13 @@ mod tests {
                 }
             }
         }
+        let layout = PackedCodes { panels, width: Width::Eight, k: 9, n: 5 };
+        let stack = CodesStack { count: 3, layout, strides: Strides { k: 1, n: 9 } };
+        let codes = random.raw(DType::I8, &[3 * 45]).codes().unwrap().into_owned();
+        let packed = stack.pack(DType::I8, &codes);
+        assert_eq!(Some(packed.len()), stack.checked_len());
+        assert_eq!(packed[2 * packed.len() / 3..], layout.pack(DType::I8, &codes[90..], stack.strides));
+        assert_eq!(stack.unpack(DType::I8, &packed), codes);
         let layout = PackedCodes { panels, width: Width::Four, k: 3, n: 1 };
         let packed = layout.pack(DType::U4, &[9, 8, 7], Strides { k: 1, n: 3 });
         assert_eq!(packed[..4], [0x01, 0x0f, 0, 0], "stored less the middle");

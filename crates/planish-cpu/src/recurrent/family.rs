@@ -1,9 +1,13 @@
-//! The family of recurrent layers: LSTM and GRU with their usual functions.
+//! The family of recurrent layers: LSTM and GRU with their usual functions, and weights of floats or bytes.
 
-use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_kernel::{
+    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, RegionNode, Tactic, Want,
+    WeightUse,
+};
 use planish_op::{Op, RecurrentDirection};
-use planish_tensor::DType;
+use planish_tensor::{DType, Tensor};
 
+use super::weight::{Weight, pack};
 use super::{Cell, ROWS, Recurrent, Thin, transposed};
 use crate::family::{Family, Work};
 use crate::gemm::GemmPlan;
@@ -23,8 +27,17 @@ fn are_usual(names: &[String], usual: &[&str]) -> bool {
     names.iter().zip(usual.iter().cycle()).all(|(name, usual)| name.eq_ignore_ascii_case(usual))
 }
 
+/// The layer of a region: alone, or after two nodes that make its weights.
+fn layer(problem: &Problem) -> Option<(usize, &RegionNode)> {
+    let is_layer = |node: &RegionNode| matches!(node.op, Op::LSTM(_) | Op::GRU(_));
+    match &problem.region.nodes[..] {
+        [node] | [_, _, node] if is_layer(node) => Some((problem.region.nodes.len() - 1, node)),
+        _ => None,
+    }
+}
+
 fn plan(isa: Isa, problem: &Problem) -> Option<Recurrent> {
-    let [node] = &problem.region.nodes[..] else { return None };
+    let (at, node) = layer(problem)?;
     let (cell, direction, is_plain) = match &node.op {
         Op::LSTM(op) => {
             let plain = op.clip.is_none()
@@ -54,10 +67,21 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Recurrent> {
         None => Some(None),
         Some(found) => found.map(Some),
     };
-    let (x, w, r) = (input(0)?, input(1)?, input(2)?);
+    let x = input(0)?;
+    let weight = |place: usize| Weight::of(isa, problem, node.inputs.get(place).copied().flatten());
+    let (w, r) = (weight(1)?, weight(2)?);
+    // Both nodes before the layer are its own, or there are none; and a candidate that is reset early has its part of R apart.
+    let is_early = matches!(cell, Cell::Gru { linear_before_reset: false });
+    if w.is_bytes() != r.is_bytes() || w.is_bytes() != (at == 2) || (w.is_bytes() && is_early) {
+        return None;
+    }
     let (b, initial_h, initial_c) = (optional(3)?, optional(5)?, optional(6)?);
-    let all = problem.inputs.iter().chain(&problem.outputs);
-    if all.clone().any(|operand| operand.dtype != DType::F32 || !operand.is_dense(Layout::Plain)) {
+    let is_dense = |operand: &Operand| operand.packed.is_some() || operand.is_dense(Layout::Plain);
+    let is_plain = |operand: &Operand| operand.dtype == DType::F32 && operand.packed.is_none();
+    let floats = [Some(x), b, initial_h, initial_c].into_iter().flatten().map(|idx| &problem.inputs[idx]);
+    if !floats.chain(&problem.outputs).all(is_plain)
+        || !problem.inputs.iter().chain(&problem.outputs).all(is_dense)
+    {
         return None;
     }
     let backwards = match direction {
@@ -66,42 +90,54 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Recurrent> {
         RecurrentDirection::Bidirectional => vec![false, true],
     };
     let &[seq, batch, size] = &problem.inputs[x].dims[..] else { return None };
-    let &[dirs, width, hidden] = &problem.inputs[r].dims[..] else { return None };
+    let &[dirs, width, hidden] = &problem.inputs[r.input].dims[..] else { return None };
     let dims =
         |idx: Option<usize>, wanted: &[usize]| idx.is_none_or(|idx| problem.inputs[idx].dims == wanted);
     let fits = dirs == backwards.len()
         && width == cell.n_gates() * hidden
-        && problem.inputs[w].dims == [dirs, width, size]
+        && problem.inputs[w.input].dims == [dirs, width, size]
         && dims(b, &[dirs, 2 * width])
         && dims(initial_h, &[dirs, batch, hidden])
         && dims(initial_c, &[dirs, batch, hidden]);
     if !fits {
         return None;
     }
-    let place =
-        |output: u32| problem.region.outputs.iter().position(|known| *known == Ref::Node { node: 0, output });
+    let place = |output: u32| {
+        let made = Ref::Node { node: at as u32, output };
+        problem.region.outputs.iter().position(|known| *known == made)
+    };
     let rest = batch % ROWS;
     Some(Recurrent {
         isa,
         cell,
         seq,
         batch,
-        input: size,
         hidden,
         backwards,
         x,
-        w,
-        r,
         b,
         initial_h,
         initial_c,
         y: place(0),
         y_h: place(1),
         y_c: place(2),
-        gates: GemmPlan::new(transposed(seq * batch, width, size, size, width), isa),
-        full: Thin::new(isa, cell, ROWS, hidden),
-        rest: Thin::new(isa, cell, rest, hidden),
+        gates: GemmPlan::new(transposed(seq * batch, width, size, w.matrix(), width), isa),
+        full: Thin::new(isa, cell, ROWS, hidden, r.matrix()),
+        rest: Thin::new(isa, cell, rest, hidden, r.matrix()),
+        w,
+        r,
     })
+}
+
+impl Recurrent {
+    /// The format that an input is packed in.
+    fn format(&self, input: usize) -> Option<String> {
+        self.w.format(self.isa, input).or_else(|| self.r.format(self.isa, input))
+    }
+}
+
+fn expect(isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Recurrent, KernelError> {
+    plan(isa, problem).ok_or_else(|| KernelError::unsupported(format!("{tactic}: not this layer")))
 }
 
 impl Family for RecurrentFamily {
@@ -113,19 +149,43 @@ impl Family for RecurrentFamily {
         let Some(plan) = plan(isa, problem) else { return Vec::new() };
         let width = plan.cell.n_gates() * plan.hidden;
         let n_rows = (plan.seq * plan.batch * plan.backwards.len()) as f64;
-        let operations = n_rows * width as f64 * (2.0 * (plan.input + plan.hidden) as f64 + 20.0);
+        let input = problem.inputs[plan.x].dims[2];
+        let operations = n_rows * width as f64 * (2.0 * (input + plan.hidden) as f64 + 20.0);
         let threads = problem.threads.min(plan.backwards.len() * plan.batch.div_ceil(ROWS));
-        vec![Candidate::new(
-            Tactic::new(format!("recurrent_f32_{isa}"), REVISION),
-            vec![Want::dense(Layout::Plain); problem.inputs.len()],
-            vec![Want::dense(Layout::Plain); problem.outputs.len()],
-            expected_ns(isa, operations, problem.traffic_bytes() as f64, threads),
-        )]
+        let weights = if plan.w.is_bytes() { "i8" } else { "f32" };
+        vec![Candidate {
+            packed: (0..problem.inputs.len()).map(|input| plan.format(input)).collect(),
+            ..Candidate::new(
+                Tactic::new(format!("recurrent_{weights}_{isa}"), REVISION),
+                vec![Want::dense(Layout::Plain); problem.inputs.len()],
+                vec![Want::dense(Layout::Plain); problem.outputs.len()],
+                expected_ns(isa, operations, problem.traffic_bytes() as f64, threads),
+            )
+        }]
+    }
+
+    fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let refuse =
+            || KernelError::unsupported(format!("{} does not pack input {}", used.tactic, used.input));
+        let format = self.format(isa, used)?.ok_or_else(refuse)?;
+        if weight.shape() != used.problem.inputs[used.input].dims {
+            return Err(refuse());
+        }
+        Ok(PackedWeight { format, bytes: pack(isa, weight)? })
+    }
+
+    fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
+        Ok(expect(isa, used.problem, used.tactic)?.format(used.input))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
-        let plan = plan(isa, problem);
-        Ok(Box::new(plan.ok_or_else(|| KernelError::unsupported(format!("{tactic}: not this layer")))?))
+        let plan = expect(isa, problem, tactic)?;
+        let unpacked =
+            problem.inputs.iter().enumerate().find(|(idx, operand)| operand.packed != plan.format(*idx));
+        match unpacked {
+            Some((idx, _)) => Err(KernelError::unsupported(format!("{tactic} needs input {idx} packed"))),
+            None => Ok(Box::new(plan)),
+        }
     }
 }
 
@@ -157,6 +217,6 @@ impl Work for Recurrent {
 /// Only dense operands have a meaning here; a helper for tests that lay them out.
 #[cfg(test)]
 pub(super) fn is_offered(problem: &Problem) -> bool {
-    let dense = |operand: &planish_kernel::Operand| operand.is_dense(Layout::Plain);
+    let dense = |operand: &Operand| operand.is_dense(Layout::Plain);
     problem.inputs.iter().all(dense) && plan(Isa::best(), problem).is_some()
 }

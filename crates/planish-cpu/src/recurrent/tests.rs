@@ -1,12 +1,14 @@
 //! Recurrent layers against the reference: directions, optional inputs, sizes around vectors and blocks.
 
-use planish_kernel::{Ref, Region};
+use planish_kernel::{Budget, Ref, Region, RegionNode};
 use planish_op::{self as op, Op, RecurrentDirection};
 use planish_tensor::{DType, Tensor};
-use planish_testing::{Placement, Random, Tolerance};
+use planish_testing::{Placement, Random, Tolerance, assert_close};
 
 use super::family::{RecurrentFamily, is_offered};
-use crate::trial::check_placed;
+use crate::family::Family;
+use crate::isa::Isa;
+use crate::trial::{Arranged, check_placed};
 
 /// States stay within one; errors of products and functions pass from step to step.
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-5, absolute: 4e-6 };
@@ -113,4 +115,84 @@ fn gru_with_both_places_of_the_reset() {
 fn nothing_to_do_is_done() {
     check(lstm(RecurrentDirection::Forward), 3, inputs(4, 1, [0, 2, 3, 4], true));
     check(lstm(RecurrentDirection::Forward), 3, inputs(4, 1, [2, 0, 3, 4], true));
+}
+
+/// The layer with W and R as bytes: a scale for each direction and row, and zero points where they are asked for.
+fn with_bytes(op: Op, inputs: Vec<Option<Tensor>>, dtype: DType, zeros: bool) -> (Region, Vec<Tensor>) {
+    let mut numbers = Random::new(11);
+    let mut region = Region::single(op, 0, 1);
+    let mut tensors = Vec::new();
+    let mut add = |tensor: Tensor| {
+        tensors.push(tensor);
+        Some(Ref::Input(tensors.len() as u32 - 1))
+    };
+    let mut made = Vec::new();
+    let mut layer = Vec::new();
+    for (place, tensor) in inputs.into_iter().enumerate() {
+        let Some(tensor) = tensor else {
+            layer.push(None);
+            continue;
+        };
+        if !matches!(place, 1 | 2) {
+            layer.push(add(tensor));
+            continue;
+        }
+        let &[dirs, rows, k] = tensor.shape() else { panic!("weights have three axes") };
+        let scales: Vec<f32> = (0..dirs * rows).map(|row| 0.002 + 0.0005 * (row % 7) as f32).collect();
+        let mut from = vec![
+            add(numbers.raw(dtype, &[dirs, rows, k])),
+            add(Tensor::new(&[dirs, rows, 1], scales).unwrap()),
+        ];
+        from.extend(zeros.then(|| add(numbers.raw(dtype, &[dirs, rows, 1]))));
+        made.push(RegionNode {
+            name: format!("weight {place}"),
+            op: op::DequantizeLinear { output_dtype: None, block_size: k as i64, axis: 2 }.into(),
+            inputs: from,
+            n_outputs: 1,
+        });
+        layer.push(Some(Ref::Node { node: made.len() as u32 - 1, output: 0 }));
+    }
+    let node = made.len() as u32;
+    region.nodes[0].inputs = layer;
+    region.nodes.splice(0..0, made);
+    region.outputs = vec![Ref::Node { node, output: 0 }];
+    region.n_inputs = tensors.len() as u32;
+    (region, tensors)
+}
+
+/// Bytes against the reference, on every instruction set: of either sign, with zero points and without, with few rows and
+/// with more than the kernel reads bytes for.
+#[test]
+fn weights_of_bytes() {
+    for (dtype, zeros) in [(DType::I8, false), (DType::I8, true), (DType::U8, true)] {
+        for sizes in SIZES {
+            for (direction, dirs) in [DIRECTIONS[0], DIRECTIONS[2]] {
+                for (layer, gates) in [(lstm(direction), 4), (gru(direction, true), 3)] {
+                    let (region, tensors) = with_bytes(layer, inputs(gates, dirs, sizes, true), dtype, zeros);
+                    let (mut problem, want) = Placement::ALL[0].problem(&region, &tensors);
+                    for (operand, tensor) in problem.inputs.iter_mut().zip(&tensors) {
+                        operand.constant = tensor.rank() == 3 && tensor.shape()[1] == gates * sizes[3];
+                    }
+                    for isa in Isa::available() {
+                        let candidates = RecurrentFamily.candidates(isa, &problem, &Budget::USUAL);
+                        let [candidate] = &candidates[..] else { panic!("one candidate: {}", problem.key()) };
+                        assert!(candidate.tactic.name.starts_with("recurrent_i8_"), "{}", candidate.tactic);
+                        let arranged = Arranged::new(&problem, candidate, 0);
+                        let got = arranged.run(&RecurrentFamily, isa, &tensors, 1, |_, _| {});
+                        assert_close(&got, &want[0], TOLERANCE, &format!("{isa} {dtype} {zeros} {sizes:?}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A GRU whose candidate is reset early has its product apart, which packed bytes are not.
+#[test]
+fn an_early_reset_has_no_kernel_for_bytes() {
+    let layer = gru(RecurrentDirection::Forward, false);
+    let (region, tensors) = with_bytes(layer, inputs(3, 1, [3, 2, 5, 7], false), DType::I8, false);
+    let (mut problem, _) = Placement::ALL[0].problem(&region, &tensors);
+    problem.inputs.iter_mut().for_each(|operand| operand.constant = true);
+    assert!(RecurrentFamily.candidates(Isa::best(), &problem, &Budget::USUAL).is_empty());
 }

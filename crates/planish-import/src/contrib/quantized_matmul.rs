@@ -189,28 +189,43 @@ fn signed_columns(
     Tensor::from_codes(dtype, &[kept, n_rows], columns).map(Some).map_err(invalid)
 }
 
-/// An LSTM with quantized weights, stored as (direction, from, 4 * hidden). The weights keep their steps; the
-/// activations, which ONNX Runtime quantizes anew at every step for speed alone, stay real here.
+/// An LSTM with quantized weights, stored as (direction, from, 4 * hidden). The weights stay integers; the activations, which
+/// ONNX Runtime quantizes anew at every step for speed alone, stay real here.
 pub(super) fn dynamic_quantize_lstm(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let list = n.op_attributes("LSTM", &[])?;
     let lstm = op::Op::from_attributes("LSTM", &list)?;
     let data = n.required(0)?;
-    let (w, r) = (real_weights(n, 1, 8)?, real_weights(n, 2, 10)?);
+    let (w, r) = (dequantized_weights(n, 1, 8)?, dequantized_weights(n, 2, 10)?);
     let inputs = [Some(data), Some(w), Some(r), n.input(3), n.input(4), n.input(5), n.input(6), n.input(7)];
     let n_inputs = inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     n.finish(lstm, &inputs[..n_inputs])
 }
 
 /// The weights at input `idx`, with scale and zero point at `scale_idx` (one per direction, or one per
-/// direction and column), as LSTM wants them: (direction, 4 * hidden, from).
-fn real_weights(n: &mut NodeImport<'_, '_>, idx: usize, scale_idx: usize) -> Result<ValueId, ImportError> {
+/// direction and column), as LSTM wants them: (direction, 4 * hidden, from), each row one block.
+fn dequantized_weights(
+    n: &mut NodeImport<'_, '_>,
+    idx: usize,
+    scale_idx: usize,
+) -> Result<ValueId, ImportError> {
     let (weights, scale, zero_point) = (n.required(idx)?, n.required(scale_idx)?, n.required(scale_idx + 1)?);
-    let dtype = n.type_of(scale)?.dtype;
-    let axes = if n.rank_of(scale)? == 1 { vec![1, 2] } else { vec![1] };
-    let scale = n.unsqueeze(scale, axes.clone())?;
-    let zero_point = n.unsqueeze(zero_point, axes)?;
-    let (weights, zero_point) = (n.cast(weights, dtype)?, n.cast(zero_point, dtype)?);
-    let centred = n.temporary(op::Sub {}, &[Some(weights), Some(zero_point)])?;
-    let real = n.mul_values(centred, scale)?;
-    n.transpose(real, vec![0, 2, 1])
+    let shape = n.shape_of(weights)?;
+    let sizes: Vec<i64> = shape.iter().filter_map(|dim| dim.as_const()).collect();
+    let &[dirs, from, columns] = &sizes[..] else {
+        return Err(n.unsupported(Some("weights whose sizes are not known")));
+    };
+    let mut by_rows = |value: ValueId| {
+        let value = if n.rank_of(value)? == 1 {
+            let value = n.reshape_to(value, vec![dirs, 1, 1])?;
+            let shape = n.int_vector("shape", vec![dirs, columns, 1])?;
+            n.temporary(op::Expand {}, &[Some(value), Some(shape)])?
+        } else {
+            n.reshape_to(value, vec![dirs, columns, 1])?
+        };
+        Ok::<ValueId, ImportError>(value)
+    };
+    let (scale, zero_point) = (by_rows(scale)?, by_rows(zero_point)?);
+    let weights = n.transpose(weights, vec![0, 2, 1])?;
+    let dequantize = op::DequantizeLinear { output_dtype: None, block_size: from, axis: 2 };
+    n.temporary(dequantize, &[Some(weights), Some(scale), Some(zero_point)])
 }

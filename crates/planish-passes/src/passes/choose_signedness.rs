@@ -156,7 +156,11 @@ fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let (Op::DequantizeLinear(op), result) = (&node.op, output(node)?) else { return Err(Miss::No) };
     let is_weights = |reader: &NodeId| {
         let reader: &Node = cx.node(*reader);
-        is_product(&reader.op) && cx.input(reader, 1) == Some(result)
+        let places = match reader.op {
+            Op::LSTM(_) | Op::GRU(_) => 1..3,
+            _ => 1..2 * usize::from(is_product(&reader.op)),
+        };
+        places.into_iter().any(|place| cx.input(reader, place) == Some(result))
     };
     let Some(weights) = cx.input(node, 0) else { return Err(Miss::No) };
     let (from, to, shift) = match cx.dtype(weights) {

@@ -2,12 +2,13 @@
 //!
 //! Kernels take constant weights and lay them out once; weights that a node makes at run time they cannot. The
 //! last of the passes that change anything: what the model says about its precision is gone after it. Where integers
-//! are computed with, weights of 8 bits stay that meet a factor of 8 bits, and matrices of 4 and 8 bits that meet floats.
+//! are computed with, weights of 8 bits stay that meet a factor of 8 bits, matrices of 4 and 8 bits that meet floats, and
+//! those of recurrent layers.
 
 use planish_ir::NodeId;
 use planish_op::{Op, Value};
 
-use crate::quantization::{multiplies_integers, weighs_integers};
+use crate::quantization::keeps_integers;
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
@@ -30,11 +31,7 @@ impl Rule for FoldDequantizedWeights {
         let (Op::DequantizeLinear(_), &[Some(output)]) = (&node.op, &node.outputs[..]) else {
             return Match::No;
         };
-        let is_factor = |reader: &NodeId| {
-            let reader = cx.node(*reader);
-            let keeps = multiplies_integers(cx, reader) || weighs_integers(cx, reader);
-            cx.input(reader, 1) == Some(output) && keeps
-        };
+        let is_factor = |reader: &NodeId| keeps_integers(cx, cx.node(*reader), output);
         if self.keeps_factors && !self.loose.contains(&node.name) && cx.readers(output).iter().any(is_factor)
         {
             return Match::No;

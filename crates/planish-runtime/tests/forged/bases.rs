@@ -15,11 +15,12 @@ pub(crate) struct Base {
 }
 
 /// All bases.
-pub(crate) const BASES: [Base; 14] = [
+pub(crate) const BASES: [Base; 15] = [
     Base { name: "convolutions", network: convolutions },
     Base { name: "transposed", network: transposed },
     Base { name: "bottleneck", network: bottleneck },
     Base { name: "products", network: products },
+    Base { name: "few_bits", network: few_bits },
     Base { name: "norms", network: norms },
     Base { name: "moves", network: moves },
     Base { name: "picks", network: picks },
@@ -175,6 +176,28 @@ fn products(net: &mut Net) -> Result<(), Error> {
     net.output("log", log)
 }
 
+/// Weights of 4 and 8 bits in blocks, with zero points and without, either way round.
+fn few_bits(net: &mut Net) -> Result<(), Error> {
+    let x = net.input("x", DType::F32, "n,48")?;
+    let codes = |dtype: DType, dims: [usize; 2]| {
+        let codes = (0..dims[0] * dims[1]).map(|idx| (idx * 37 % 16) as u8).collect();
+        Tensor::from_codes(dtype, &dims, codes).expect("as many integers")
+    };
+    let block = |axis: i64, size: i64| [("axis", Attribute::Int(axis)), ("block_size", Attribute::Int(size))];
+    let (w1, s1, z1) = (
+        net.constant(codes(DType::U4, [48, 40]))?,
+        net.weight(&[3, 40])?,
+        net.constant(codes(DType::U4, [3, 40]))?,
+    );
+    let v1 = net.op("DequantizeLinear", &block(0, 16), &[w1, s1, z1])?;
+    let p1 = net.op("MatMul", &[], &[x, v1])?;
+    let r1 = net.op("Relu", &[], &[p1])?;
+    let (w2, s2, b2) = (net.constant(codes(DType::I8, [36, 40]))?, net.weight(&[36, 2])?, net.weight(&[36])?);
+    let v2 = net.op("DequantizeLinear", &block(1, 32), &[w2, s2])?;
+    let p2 = net.op("Gemm", &[("transB", Attribute::Int(1))], &[r1, v2, b2])?;
+    net.output("y", p2)
+}
+
 fn norms(net: &mut Net) -> Result<(), Error> {
     let x = net.input("x", DType::F32, "n,8,5,6")?;
     let (s, b) = (net.weight(&[6])?, net.weight(&[6])?);
@@ -286,6 +309,15 @@ fn attention(net: &mut Net) -> Result<(), Error> {
     net.output("turned", turned)
 }
 
+/// A weight of bytes for 24 rows of `k`, with a scale for each.
+fn by_rows(net: &mut Net, k: usize) -> Result<Wire, Error> {
+    let codes = (0..24 * k).map(|idx| (idx * 37 % 256) as u8).collect();
+    let codes = Tensor::from_codes(DType::I8, &[1, 24, k], codes).expect("as many integers");
+    let (codes, scales) = (net.constant(codes)?, net.weight(&[1, 24, 1])?);
+    let row = [("axis", Attribute::Int(2)), ("block_size", Attribute::Int(k as i64))];
+    net.op("DequantizeLinear", &row, &[codes, scales])
+}
+
 fn recurrent(net: &mut Net) -> Result<(), Error> {
     let x = net.input("x", DType::F32, "4,n,5")?;
     let (w, r, b) = (net.weight(&[1, 24, 5])?, net.weight(&[1, 24, 6])?, net.weight(&[1, 48])?);
@@ -294,6 +326,9 @@ fn recurrent(net: &mut Net) -> Result<(), Error> {
     let (w, r) = (net.weight(&[2, 18, 5])?, net.weight(&[2, 18, 6])?);
     let both = ("direction", Attribute::Str("bidirectional".into()));
     let gru = net.ops("GRU", &[hidden(), both], &[x, w, r], 2)?;
+    let [w, r] = [5, 6].map(|k| by_rows(net, k));
+    let bytes = net.op("LSTM", &[hidden()], &[x, w?, r?])?;
+    net.output("bytes", bytes)?;
     net.output("all", lstm[0])?;
     net.output("last", lstm[1])?;
     net.output("cell", lstm[2])?;
