@@ -36,6 +36,7 @@ pub mod topk;
 pub mod vecmath;
 
 mod backend;
+pub(crate) mod elements;
 mod evaluate;
 mod family;
 mod formats;

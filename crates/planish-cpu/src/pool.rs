@@ -1,10 +1,11 @@
-//! Pooling of f32 images: the largest or the average element under each window, in either layout; and the largest of
-//! bytes, channels innermost.
+//! Pooling of images: the largest or the average element under each window, of f32 in either layout, of bytes with channels
+//! innermost.
 //!
 //! Channels-last images keep channels in vectors and walk the taps of one output pixel. In the plain layout
 //! columns are in vectors: a first pass folds the rows under a window into one row of workspace, a second folds
 //! along it; both folds commute with the order of taps up to rounding.
 
+mod averages;
 mod bytes;
 mod family;
 mod last;
@@ -17,12 +18,16 @@ pub(crate) use family::PoolFamily;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use crate::elements::{Bytes, Requantized};
 use crate::isa::Isa;
 use crate::spatial::{AXES, Windows, units_per_task};
 use crate::team::Team;
 
 /// Elements that a task reads at least.
 const TASK_READS: usize = 1 << 15;
+
+/// Bytes of fewer taps are summed in 32 bits, whatever they are.
+const MAX_TAPS: usize = 1 << 22;
 
 /// Workspace rows begin on cache lines.
 const LINE: usize = 16;
@@ -51,6 +56,8 @@ pub struct Pool {
     windows: Windows,
     fold: Fold,
     element: Element,
+    /// Of an average of bytes.
+    averaged: Option<Requantized>,
     is_channels_last: bool,
     /// For each window along an axis: where its first tap inside the image looks, how many are inside, and how
     /// many count for the average.
@@ -113,9 +120,15 @@ impl Pool {
         std::array::from_fn(|axis| self.windows.axes[axis].dilation * self.windows.from.axes[axis])
     }
 
-    /// Plans a pool. `None` where neither channels nor columns are innermost on both sides; of bytes there is only the
-    /// largest, with channels innermost.
-    pub fn plan(isa: Isa, windows: Windows, fold: Fold, element: Element) -> Option<Pool> {
+    /// Plans a pool. `None` where neither channels nor columns are innermost on both sides; of bytes only with channels
+    /// innermost. What bytes stand for is `averaged`, which an average of them must have.
+    pub fn plan(
+        isa: Isa,
+        windows: Windows,
+        fold: Fold,
+        element: Element,
+        averaged: Option<Requantized>,
+    ) -> Option<Pool> {
         let (from, to) = (&windows.from, &windows.to);
         let width = &windows.axes[2];
         let is_channels_last = windows.channels <= 1 || (from.channel == 1 && to.channel == 1);
@@ -123,7 +136,11 @@ impl Pool {
         // One channel lies both ways; columns are then the longer vectors.
         let is_f32 = element == Element::F32;
         let is_channels_last = is_channels_last && !(is_f32 && is_plain && windows.channels <= 1);
-        let has_kernel = is_f32 || is_channels_last && fold == Fold::Max;
+        let is_average_of_bytes = fold != Fold::Max && !is_f32;
+        let has_kernel = is_f32 || is_channels_last && windows.n_taps() < MAX_TAPS;
+        if is_average_of_bytes != averaged.is_some() {
+            return None;
+        }
         if !has_kernel || !is_channels_last && !is_plain {
             return None;
         }
@@ -145,7 +162,17 @@ impl Pool {
         let n_units = windows.n_rows() * windows.channels.checked_div(channels_of_unit).unwrap_or(0);
         let reads = width.output * windows.n_taps() * channels_of_unit;
         let units_per_task = units_per_task(n_units, reads, TASK_READS);
-        Some(Pool { isa, windows, fold, element, is_channels_last, places, n_units, units_per_task })
+        Some(Pool {
+            isa,
+            windows,
+            fold,
+            element,
+            averaged,
+            is_channels_last,
+            places,
+            n_units,
+            units_per_task,
+        })
     }
 
     /// Elements that a run folds.
@@ -183,13 +210,24 @@ impl Pool {
                 workspace: arguments.workspace.wrapping_add(task.slot * self.workspace_len()),
             };
             match (self.is_channels_last, self.fold) {
-                _ if self.element == Element::U8 => self.isa.run(bytes::Rows::<u8>(&call, PhantomData)),
-                _ if self.element == Element::I8 => self.isa.run(bytes::Rows::<i8>(&call, PhantomData)),
+                _ if self.element != Element::F32 => self.bytes(&call),
                 (true, Fold::Max) => self.isa.run(last::Rows::<true>(&call)),
                 (true, Fold::Average { .. }) => self.isa.run(last::Rows::<false>(&call)),
                 (false, Fold::Max) => self.isa.run(plain::Rows::<true>(&call)),
                 (false, Fold::Average { .. }) => self.isa.run(plain::Rows::<false>(&call)),
             }
         });
+    }
+
+    /// Units of bytes.
+    fn bytes(&self, call: &UnitsCall<'_>) {
+        match (self.element, self.averaged) {
+            (Element::I8, None) => self.isa.run(bytes::Rows::<i8>(call, PhantomData)),
+            (_, None) => self.isa.run(bytes::Rows::<u8>(call, PhantomData)),
+            (Element::I8, Some(by)) => {
+                self.isa.run(averages::Rows { call, elements: Bytes::<i8>::new(by) });
+            }
+            (_, Some(by)) => self.isa.run(averages::Rows { call, elements: Bytes::<u8>::new(by) }),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Resize of images: nearest pixels, or weighted sums of neighbours, in either layout.
+//! Resize of images: nearest pixels, or weighted sums of neighbours, of f32 in either layout, of bytes with channels innermost.
 //!
 //! Where each output point reads, and with which weights, is settled per axis when the plan is made ([`taps`]).
 //! With channels innermost, an output pixel is a weighted sum of whole pixels, in vectors of channels. In the
@@ -12,6 +12,7 @@ mod tests;
 
 pub(crate) use family::ResizeFamily;
 
+use crate::elements::{Bytes, Floats, Requantized};
 use crate::isa::Isa;
 use crate::movement::copy_run;
 use crate::spatial::{AXES, ImageStrides, units_per_task};
@@ -30,6 +31,7 @@ pub struct Resizing {
     isa: Isa,
     /// Of nearest pixels: one tap each, and only the width of elements in bytes matters.
     nearest: Option<usize>,
+    bytes: Option<BytesOf>,
     batch: usize,
     channels: usize,
     /// Depth, height, width.
@@ -54,6 +56,13 @@ pub struct ResizeArguments {
 // SAFETY: the input is only read, the output is written by one task each, the workspace by one slot each.
 unsafe impl Sync for ResizeArguments {}
 
+/// Weighted sums of bytes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct BytesOf {
+    pub signed: bool,
+    pub by: Requantized,
+}
+
 /// Sizes and places of a resize.
 #[derive(Clone, Debug)]
 pub struct ResizeForm {
@@ -68,16 +77,21 @@ pub struct ResizeForm {
 }
 
 impl Resizing {
-    /// Plans a resize of f32 images, or of nearest pixels whose elements have `nearest` bytes. `None` where
-    /// neither channels nor columns are innermost on both sides.
-    pub fn plan(isa: Isa, form: ResizeForm, nearest: Option<usize>) -> Option<Resizing> {
+    /// Plans a resize of images of f32 or of `bytes`, or of nearest pixels whose elements have `nearest` bytes. `None` where
+    /// neither channels nor columns are innermost on both sides; `bytes` must have channels there.
+    pub fn plan(
+        isa: Isa,
+        form: ResizeForm,
+        nearest: Option<usize>,
+        bytes: Option<BytesOf>,
+    ) -> Option<Resizing> {
         let ResizeForm { batch, channels, taps, in_width, from, to } = form;
         let [depth, height, width] = [0, 1, 2].map(|axis| taps[axis].len());
         let is_plain = (in_width <= 1 || from.axes[2] == 1) && (width <= 1 || to.axes[2] == 1);
         let channels_inside = channels <= 1 || (from.channel == 1 && to.channel == 1);
         // One channel lies both ways; columns are then the longer vectors.
-        let is_channels_last = channels_inside && !(is_plain && channels <= 1);
-        if !is_channels_last && !is_plain {
+        let is_channels_last = channels_inside && !(is_plain && channels <= 1 && bytes.is_none());
+        if !is_channels_last && (!is_plain || bytes.is_some()) {
             return None;
         }
         if nearest.is_some() && taps.iter().any(|taps| !taps.is_single()) {
@@ -90,6 +104,7 @@ impl Resizing {
         Some(Resizing {
             isa,
             nearest,
+            bytes,
             batch,
             channels,
             taps,
@@ -130,12 +145,21 @@ impl Resizing {
             match (self.nearest, self.is_channels_last) {
                 // SAFETY: the caller grants the memory, taps lie in the image.
                 (Some(width), _) => unsafe { self.nearest(arguments, units, width) },
-                (None, true) => self.isa.run(rows::Last(rows::Units { plan: self, arguments, units })),
+                (None, true) => self.run_last(rows::Units { plan: self, arguments, units }),
                 (None, false) => {
                     self.isa.run(rows::Plain(rows::Units { plan: self, arguments, units }, workspace))
                 }
             }
         });
+    }
+
+    /// Rows with channels innermost.
+    fn run_last(&self, units: rows::Units<'_>) {
+        match self.bytes {
+            None => self.isa.run(rows::Last(units, Floats)),
+            Some(BytesOf { signed: false, by }) => self.isa.run(rows::Last(units, Bytes::<u8>::new(by))),
+            Some(BytesOf { signed: true, by }) => self.isa.run(rows::Last(units, Bytes::<i8>::new(by))),
+        }
     }
 
     fn workspace_of(&self, arguments: &ResizeArguments, slot: usize) -> *mut f32 {

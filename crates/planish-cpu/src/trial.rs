@@ -7,10 +7,12 @@ use planish_kernel::{
     Candidate, KernelError, Layout, Numeric, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic,
     WeightUse,
 };
-use planish_op::Op;
-use planish_tensor::Tensor;
+use planish_op::{DequantizeLinear, Op, QuantizeLinear};
+use planish_tensor::{DType, Tensor};
 use planish_testing::operand::arranged;
-use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close, evaluate_op};
+use planish_testing::{
+    Fenced, Placed, Placement, Random, Tolerance, assert_close, evaluate_op, input, node, region,
+};
 
 use crate::family::{Family, Work};
 use crate::isa::Isa;
@@ -119,6 +121,32 @@ pub(crate) fn check_placed(
             }
         }
     }
+}
+
+/// An operator on an image of bytes, whose result becomes bytes again, or stays numbers; `parameters` follow the image. Scales
+/// are such that no average of few bytes lies in the middle between two integers.
+pub(crate) fn of_bytes(op: Op, parameters: &[Option<Tensor>], from: DType, to: Option<DType>) -> Region {
+    let zero = |dtype: DType| match dtype {
+        DType::U8 => Tensor::scalar(131u8),
+        _ => Tensor::scalar(-3i8),
+    };
+    let mut constants = vec![Tensor::scalar(0.0371f32), zero(from)];
+    let mut constant = |tensor: Tensor| {
+        constants.push(tensor);
+        Some(Ref::Constant(constants.len() as u32 - 1))
+    };
+    let mut image = vec![node(0)];
+    image.extend(parameters.iter().map(|tensor| tensor.clone().and_then(&mut constant)));
+    let ends = to.map(|to| [constant(Tensor::scalar(0.0293f32)), constant(zero(to))]);
+    let dequantize = DequantizeLinear { output_dtype: None, block_size: 0, axis: 1 };
+    let first = vec![input(0), Some(Ref::Constant(0)), Some(Ref::Constant(1))];
+    let mut nodes = vec![(dequantize.into(), first), (op, image)];
+    if let Some([scale, zero]) = ends {
+        let quantize =
+            QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 };
+        nodes.push((quantize.into(), vec![node(1), scale, zero]));
+    }
+    region(1, constants, nodes)
 }
 
 /// One input of an operator under test.

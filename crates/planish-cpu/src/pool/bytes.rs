@@ -2,23 +2,11 @@
 //! integer stands for a larger number.
 
 use super::{Place, UnitsCall};
+use crate::elements::Byte;
 use crate::simd::{Simd, SimdKernel};
 
 /// Channels that are folded at once: a vector of the widest instruction set.
 const BLOCK: usize = 64;
-
-/// Signed or unsigned bytes.
-pub(super) trait Byte: Copy + Ord {
-    const LOWEST: Self;
-}
-
-impl Byte for u8 {
-    const LOWEST: u8 = u8::MIN;
-}
-
-impl Byte for i8 {
-    const LOWEST: i8 = i8::MIN;
-}
 
 pub(super) struct Rows<'a, T>(pub(super) &'a UnitsCall<'a>, pub(super) std::marker::PhantomData<T>);
 

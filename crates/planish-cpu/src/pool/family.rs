@@ -1,11 +1,13 @@
 //! Pooling as the backend sees it: candidates and prepared work.
 
+use planish_kernel::quantized::Dequantized;
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic};
 use planish_op::Op;
 use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_tensor::DType;
 
 use super::{Element, Fold, Pool, PoolArguments};
+use crate::elements::Requantized;
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
@@ -22,13 +24,19 @@ pub(crate) struct PoolFamily;
 
 /// The pool that a problem asks for, with these operands.
 fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Pool> {
-    let [node] = &problem.region.nodes[..] else { return None };
+    let dequantized = Dequantized::of(problem).ok()?;
+    let region = dequantized.as_ref().map_or(&problem.region, |inner| &inner.problem.region);
+    let [node] = &region.nodes[..] else { return None };
+    let averaged = match &dequantized {
+        Some(inner) => Some(Requantized::of(inner)?),
+        None => None,
+    };
     let fits = node.inputs == [Some(Ref::Input(0))]
-        && problem.region.outputs == [Ref::Node { node: 0, output: 0 }]
+        && region.outputs == [Ref::Node { node: 0, output: 0 }]
         && (3..=5).contains(&x.rank())
         && x.rank() == y.rank()
         && x.dims[..2] == y.dims[..2]
-        && x.dtype == y.dtype;
+        && (x.dtype == y.dtype || averaged.is_some());
     let element = element(x.dtype).filter(|_| fits)?;
     let windowed = |attributes: &WindowAttributes<'_>| {
         let axes = attributes.axes(&attributes.kernel()).ok()?;
@@ -54,7 +62,7 @@ fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Pool> {
         Op::GlobalAveragePool(_) => (whole()?, Fold::Average { include_pad: false }),
         _ => return None,
     };
-    Pool::plan(isa, Windows::new(&axes, x, y)?, fold, element)
+    Pool::plan(isa, Windows::new(&axes, x, y)?, fold, element, averaged)
 }
 
 fn element(dtype: DType) -> Option<Element> {
@@ -88,7 +96,7 @@ impl Family for PoolFamily {
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
-        let refusal = "not a pool of f32 images, or the largest of bytes, with one output";
+        let refusal = "not a pool of images of f32 or bytes with one output";
         image_work(problem, |x, y| plan(isa, problem, x, y), refusal)
     }
 }

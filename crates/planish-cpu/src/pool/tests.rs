@@ -3,18 +3,21 @@
 use planish_kernel::{Budget, Layout, Operand};
 use planish_op::{AutoPad, AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool, Op};
 use planish_tensor::{DType, Tensor};
-use planish_testing::{Placed, Random, Tolerance, assert_close, evaluate_op};
+use planish_testing::{Placed, Placement, Random, Tolerance, assert_close, evaluate_op};
 
 use super::{Element, Fold, Pool, PoolArguments, PoolFamily};
 use crate::family::Family;
 use crate::isa::Isa;
 use crate::spatial::Windows;
 use crate::team::Team;
-use crate::trial::{Input, OpTrial};
+use crate::trial::{Input, OpTrial, check_placed, of_bytes};
 
 /// An average of at most 1,000 numbers below 1: partial sums round by at most half a unit of 1,000 each, and
 /// the division by their number brings the total back to 1,000 halves.
 const AVERAGE_TOLERANCE: Tolerance = Tolerance::absolute(1000.0 * f32::EPSILON as f64 / 2.0);
+
+/// An average of up to 42 numbers up to 10, which the reference sums as floats and the kernel as integers.
+const BYTES_TOLERANCE: Tolerance = Tolerance::absolute(42.0 * 10.0 * f32::EPSILON as f64);
 
 /// The largest element is one of them.
 const MAX_TOLERANCE: Tolerance = Tolerance::EXACT;
@@ -75,8 +78,9 @@ impl Case {
                 let to = random.operand(DType::F32, want.shape(), layout);
                 let placed = Placed::new(&x, &from);
                 for isa in Isa::available() {
-                    let plan = Pool::plan(isa, Windows::new(&axes, &from, &to).unwrap(), fold, Element::F32)
-                        .unwrap();
+                    let plan =
+                        Pool::plan(isa, Windows::new(&axes, &from, &to).unwrap(), fold, Element::F32, None)
+                            .unwrap();
                     let mut y = Placed::blank(&to);
                     let mut workspace = vec![f32::NAN; plan.workspace_len()];
                     let arguments = PoolArguments {
@@ -224,6 +228,33 @@ fn bytes_are_compared_as_they_are() {
                 let work = PoolFamily.prepare(isa, &problem, &candidates[0].tactic).unwrap();
                 let got = crate::trial::run_work(&*work, &problem, &sample.data, &Team::new(2)).unwrap();
                 assert_close(&got[0], &sample.want[0], MAX_TOLERANCE, &format!("{isa} {channels}"));
+            }
+        }
+    }
+}
+
+/// Averages of bytes, as bytes of either type and as numbers, along channels of every length around a block.
+#[test]
+fn bytes_are_averaged_in_integers() {
+    let mut random = Random::new(10);
+    let average = |include_pad: bool| AveragePool {
+        count_include_pad: include_pad,
+        dilations: Vec::new(),
+        ceil_mode: include_pad,
+        pads: vec![1, 0, 1, 1],
+        auto_pad: AutoPad::NotSet,
+        strides: vec![2, 1],
+        kernel_shape: vec![3, 2],
+    };
+    let pools = [average(true).into(), average(false).into(), Op::from(GlobalAveragePool {})];
+    let last = [2, 3].map(|at| Placement::ALL[at]);
+    for (dtype, to) in [(DType::U8, Some(DType::U8)), (DType::I8, Some(DType::U8)), (DType::U8, None)] {
+        for channels in [1, 15, 63, 64, 130] {
+            for pool in &pools {
+                let region = of_bytes(pool.clone(), &[], dtype, to);
+                let x = random.raw(dtype, &[2, channels, 7, 6]);
+                let tolerance = if to.is_some() { MAX_TOLERANCE } else { BYTES_TOLERANCE };
+                check_placed(&PoolFamily, &region, &[x], tolerance, &last);
             }
         }
     }

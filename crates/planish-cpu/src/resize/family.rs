@@ -1,12 +1,14 @@
 //! Resize as the backend sees it: candidates and prepared work.
 
+use planish_kernel::quantized::Dequantized;
 use planish_kernel::resize::resized_axes;
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic};
 use planish_op::{Op, ResizeMode};
 use planish_tensor::DType;
 
 use super::taps::Taps;
-use super::{ResizeArguments, ResizeForm, Resizing};
+use super::{BytesOf, ResizeArguments, ResizeForm, Resizing};
+use crate::elements::Requantized;
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
@@ -17,20 +19,29 @@ use crate::team::Team;
 /// Nanoseconds of one point of a row of the plain layout; measured by the example `movement`.
 const POINT_NS: f64 = 1.0;
 
-/// Resizes of the spatial axes of images: f32, or nearest pixels of any type.
+/// Resizes of the spatial axes of images: f32, bytes with a scale, or nearest pixels of any type.
 #[derive(Debug)]
 pub(crate) struct ResizeFamily;
 
 /// The resize that a problem asks for, with these operands.
 fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Resizing> {
+    let dequantized = Dequantized::of(problem).ok()?;
+    let problem = dequantized.as_ref().map_or(problem, |inner| &inner.problem);
     let [node] = &problem.region.nodes[..] else { return None };
     let Op::Resize(op) = &node.op else { return None };
     let is_nearest = op.mode == ResizeMode::Nearest;
+    let bytes = match &dequantized {
+        Some(inner) => Some(BytesOf { signed: x.dtype == DType::I8, by: Requantized::of(inner)? }),
+        None => None,
+    };
+    let fits_type = match bytes {
+        Some(_) => !is_nearest,
+        None => x.dtype == y.dtype && (x.dtype == DType::F32 || (is_nearest && !x.dtype.is_sub_byte())),
+    };
     let fits = node.inputs.first() == Some(&Some(Ref::Input(0)))
         && problem.region.outputs == [Ref::Node { node: 0, output: 0 }]
         && (3..=5).contains(&x.rank())
-        && x.dtype == y.dtype
-        && (x.dtype == DType::F32 || (is_nearest && !x.dtype.is_sub_byte()))
+        && fits_type
         && !(is_nearest && op.antialias);
     let axes = resized_axes(op, problem, x, y).filter(|_| fits)?;
     let (outer, spatial) = axes.split_at(2);
@@ -49,7 +60,7 @@ fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Resizin
         from: ImageStrides::of(x)?,
         to: ImageStrides::of(y)?,
     };
-    Resizing::plan(isa, form, is_nearest.then_some(x.dtype.bits() / 8))
+    Resizing::plan(isa, form, is_nearest.then_some(x.dtype.bits() / 8), bytes)
 }
 
 impl Family for ResizeFamily {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{ResizeArguments, Resizing};
+use crate::elements::{Elements, Floats};
 use crate::simd::{Simd, SimdKernel};
 
 /// Vectors of channels that are summed at once.
@@ -16,14 +17,15 @@ pub(super) struct Units<'a> {
 }
 
 /// Rows with channels innermost.
-pub(super) struct Last<'a>(pub(super) Units<'a>);
+pub(super) struct Last<'a, E>(pub(super) Units<'a>, pub(super) E);
 
 /// Rows with columns innermost, and room for a row of the input.
 pub(super) struct Plain<'a>(pub(super) Units<'a>, pub(super) *mut f32);
 
 /// The rows of the input that an output row reads, and with which weights.
 struct TapRows<'a> {
-    x: *const f32,
+    /// Where the image begins, in elements.
+    start: usize,
     depths: &'a [(usize, f32)],
     heights: &'a [(usize, f32)],
     strides: [usize; 2],
@@ -31,10 +33,10 @@ struct TapRows<'a> {
 
 impl TapRows<'_> {
     #[inline(always)]
-    fn for_each(&self, mut visit: impl FnMut(*const f32, f32)) {
+    fn for_each(&self, mut visit: impl FnMut(usize, f32)) {
         for (depth, depth_weight) in self.depths {
             for (height, height_weight) in self.heights {
-                let row = self.x.wrapping_add(depth * self.strides[0] + height * self.strides[1]);
+                let row = self.start + depth * self.strides[0] + height * self.strides[1];
                 visit(row, depth_weight * height_weight);
             }
         }
@@ -42,46 +44,48 @@ impl TapRows<'_> {
 }
 
 impl<'a> Units<'a> {
-    /// For each unit the rows under it, and where its output row begins.
+    /// For each unit the rows under it, and where its output row begins, in elements.
     #[inline(always)]
-    fn for_each(self, mut visit: impl FnMut(&'a Resizing, TapRows<'a>, *mut f32)) {
-        let Units { plan, arguments, units } = self;
+    fn for_each(self, mut visit: impl FnMut(&'a Resizing, TapRows<'a>, usize)) {
+        let Units { plan, units, .. } = self;
         for unit in units {
             let [n, c, d, h] = plan.place(unit);
             let rows = TapRows {
-                x: arguments.x.cast::<f32>().wrapping_add(n * plan.from.batch + c * plan.from.channel),
+                start: n * plan.from.batch + c * plan.from.channel,
                 depths: plan.taps[0].of(d),
                 heights: plan.taps[1].of(h),
                 strides: [plan.from.axes[0], plan.from.axes[1]],
             };
             let to = n * plan.to.batch + c * plan.to.channel + d * plan.to.axes[0] + h * plan.to.axes[1];
-            visit(plan, rows, arguments.y.cast::<f32>().wrapping_add(to));
+            visit(plan, rows, to);
         }
     }
 }
 
-impl SimdKernel for Last<'_> {
+impl<E: Elements> SimdKernel for Last<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        self.0.for_each(
+        let Last(units, elements) = self;
+        let memory = *units.arguments;
+        units.for_each(
             #[inline(always)]
             |plan, rows, to| {
                 for at in 0..plan.taps[2].len() {
-                    let columns = plan.taps[2].of(at);
-                    let to = to.wrapping_add(at * plan.to.axes[2]);
+                    let (columns, to) = (plan.taps[2].of(at), to + at * plan.to.axes[2]);
+                    let pixel = Pixel { memory, rows: &rows, columns, in_pixel: plan.from.axes[2], to };
                     let mut c = 0;
                     // SAFETY: taps lie in the image and vectors end with the last channel; the caller of
                     // `Resizing::run` grants the memory.
                     unsafe {
                         while c + VECTORS * S::LANES <= plan.channels {
-                            pixel::<S, VECTORS, false>(s, &rows, columns, plan.from.axes[2], to, c, S::LANES);
+                            pixel.compute::<S, E, VECTORS, false>(s, elements, c, S::LANES);
                             c += VECTORS * S::LANES;
                         }
                         while c < plan.channels {
                             let n = (plan.channels - c).min(S::LANES);
-                            pixel::<S, 1, true>(s, &rows, columns, plan.from.axes[2], to, c, n);
+                            pixel.compute::<S, E, 1, true>(s, elements, c, n);
                             c += n;
                         }
                     }
@@ -91,48 +95,53 @@ impl SimdKernel for Last<'_> {
     }
 }
 
-/// `V` vectors of channels of an output pixel, or the first `n` lanes of one.
-///
-/// # Safety
-/// The pixels that the taps name must be readable, the output pixel writable.
-#[inline(always)]
-unsafe fn pixel<S: Simd, const V: usize, const PART: bool>(
-    s: S,
-    rows: &TapRows<'_>,
-    columns: &[(usize, f32)],
+/// One output pixel.
+struct Pixel<'a> {
+    memory: ResizeArguments,
+    rows: &'a TapRows<'a>,
+    columns: &'a [(usize, f32)],
+    /// Elements from a pixel of a row to the next.
     in_pixel: usize,
-    to: *mut f32,
-    c: usize,
-    n: usize,
-) {
-    let mut sums = [s.zero(); V];
-    rows.for_each(
-        #[inline(always)]
-        |row, row_weight| {
-            let mut along = [s.zero(); V];
-            for (column, weight) in columns {
-                let from = row.wrapping_add(column * in_pixel + c);
-                let weight = s.splat(*weight);
-                for (v, sum) in along.iter_mut().enumerate() {
-                    // SAFETY: the caller grants the memory.
-                    let x = unsafe {
-                        let from = from.wrapping_add(v * S::LANES);
-                        if PART { s.load_part(from, n) } else { s.load(from) }
-                    };
-                    *sum = s.mul_add(x, weight, *sum);
+    /// Where it is, in elements.
+    to: usize,
+}
+
+impl Pixel<'_> {
+    /// `V` vectors of channels from `c` on, or the first `n` lanes of one.
+    ///
+    /// # Safety
+    /// The pixels that the taps name must be readable, the output pixel writable.
+    #[inline(always)]
+    unsafe fn compute<S: Simd, E: Elements, const V: usize, const PART: bool>(
+        &self,
+        s: S,
+        elements: E,
+        c: usize,
+        n: usize,
+    ) {
+        let mut sums = [s.zero(); V];
+        self.rows.for_each(
+            #[inline(always)]
+            |row, row_weight| {
+                let mut along = [s.zero(); V];
+                for (column, weight) in self.columns {
+                    let from = row + column * self.in_pixel + c;
+                    let weight = s.splat(*weight);
+                    for (v, sum) in along.iter_mut().enumerate() {
+                        // SAFETY: the caller grants the memory.
+                        let x = unsafe { elements.load::<S, PART>(s, self.memory.x, from + v * S::LANES, n) };
+                        *sum = s.mul_add(x, weight, *sum);
+                    }
                 }
-            }
-            let weight = s.splat(row_weight);
-            for (sum, along) in sums.iter_mut().zip(along) {
-                *sum = s.mul_add(along, weight, *sum);
-            }
-        },
-    );
-    for (v, sum) in sums.into_iter().enumerate() {
-        // SAFETY: the caller grants the memory.
-        unsafe {
-            let to = to.wrapping_add(c + v * S::LANES);
-            if PART { s.store_part(to, n, sum) } else { s.store(to, sum) }
+                let weight = s.splat(row_weight);
+                for (sum, along) in sums.iter_mut().zip(along) {
+                    *sum = s.mul_add(along, weight, *sum);
+                }
+            },
+        );
+        for (v, sum) in sums.into_iter().enumerate() {
+            // SAFETY: the caller grants the memory.
+            unsafe { elements.store::<S, PART>(s, self.memory.y, self.to + c + v * S::LANES, n, sum) };
         }
     }
 }
@@ -143,6 +152,7 @@ impl SimdKernel for Plain<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Plain(units, row) = self;
+        let ResizeArguments { x, y, .. } = *units.arguments;
         units.for_each(
             #[inline(always)]
             |plan, rows, to| {
@@ -154,7 +164,7 @@ impl SimdKernel for Plain<'_> {
                         #[inline(always)]
                         |tap, weight| {
                             // SAFETY: the row has `in_width` elements, which the caller of `Resizing::run` grants.
-                            let x = unsafe { s.load_part(tap.wrapping_add(column), n) };
+                            let x = unsafe { Floats.load::<S, true>(s, x, tap + column, n) };
                             sum = s.mul_add(x, s.splat(weight), sum);
                         },
                     );
@@ -169,7 +179,7 @@ impl SimdKernel for Plain<'_> {
                         sum += unsafe { *row.add(*column) } * weight;
                     }
                     // SAFETY: the output row is this unit's.
-                    unsafe { *to.wrapping_add(at) = sum };
+                    unsafe { *y.cast::<f32>().wrapping_add(to + at) = sum };
                 }
             },
         );

@@ -3,15 +3,18 @@
 use planish_kernel::{Layout, Operand};
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
-use planish_testing::{Random, Tolerance, assert_close};
+use planish_testing::{Placement, Random, Tolerance, assert_close};
 
 use super::ResizeFamily;
 use crate::isa::Isa;
-use crate::trial::{Input, OpTrial};
+use crate::trial::{Input, OpTrial, check_placed, of_bytes};
 
 /// Sums of at most 8x8x8 products of numbers below 1 with weights whose magnitudes sum to at most 1.5 cubed:
 /// each step rounds by half a unit of a partial sum below 4, weights by half a unit of one.
 const TOLERANCE: Tolerance = Tolerance::absolute(4.0 * 24.0 * f32::EPSILON as f64);
+
+/// The same of numbers up to 10.
+const BYTES_TOLERANCE: Tolerance = Tolerance::absolute(10.0 * 4.0 * 24.0 * f32::EPSILON as f64);
 
 fn resize() -> Resize {
     match Op::from_attributes("Resize", &[]).unwrap() {
@@ -114,4 +117,23 @@ fn what_is_not_the_spatial_axes_of_an_image_is_left_alone() {
     let plain = |tensor: &Tensor| Operand::dense(DType::F32, tensor.shape(), Layout::Plain);
     let (from, to) = (plain(&sample.data[0]), plain(&sample.want[0]));
     assert!(sample.run(&ResizeFamily, Isa::best(), &[from], &[to]).is_err());
+}
+
+/// Weighted sums of bytes, as bytes of either type and as numbers; of nearest pixels there is nothing to sum.
+#[test]
+fn bytes_are_weighed_in_registers() {
+    let mut random = Random::new(4);
+    let last = [2, 3].map(|at| Placement::ALL[at]);
+    for (dtype, to) in [(DType::U8, Some(DType::U8)), (DType::I8, Some(DType::U8)), (DType::U8, None)] {
+        for channels in [1, 15, 64, 83] {
+            for (mode, factors) in [(ResizeMode::Linear, [2.0, 2.0]), (ResizeMode::Cubic, [1.5, 0.5])] {
+                let op = Resize { mode, ..resize() };
+                let scales = Tensor::vector(vec![1.0f32, 1.0, factors[0], factors[1]]);
+                let region = of_bytes(op.into(), &[None, Some(scales)], dtype, to);
+                let x = random.raw(dtype, &[2, channels, 4, 6]);
+                let tolerance = if to.is_some() { Tolerance::EXACT } else { BYTES_TOLERANCE };
+                check_placed(&ResizeFamily, &region, &[x], tolerance, &last);
+            }
+        }
+    }
 }
