@@ -5,7 +5,7 @@
 
 use planish_kernel::axes::join;
 
-use super::blocks::{Blocks, FEW_ROWS};
+use super::blocks::{Blocks, most_few_rows};
 use super::codes::{PackedCodes, ROWS};
 use super::dots;
 use super::pack::PackedB;
@@ -150,7 +150,9 @@ impl GemmPlan {
             {
                 Route::Dots { a_stride, b_stride }
             }
-            (MatrixA::Rows { stride: a_stride }, MatrixB::Blocks(blocks)) if problem.m <= FEW_ROWS => {
+            (MatrixA::Rows { stride: a_stride }, MatrixB::Blocks(blocks))
+                if problem.m <= most_few_rows(tile.lanes(), blocks.width) =>
+            {
                 Route::FewRows { a_stride, blocks }
             }
             (_, MatrixB::Blocks(blocks)) => Route::Expand(blocks),
@@ -294,7 +296,8 @@ impl GemmPlan {
         let pack = match self.route {
             Route::Pack => PACK_CYCLES * k * width * panels,
             Route::Expand(_) => EXPAND_CYCLES * k * vectors * panels,
-            Route::FewRows { .. } => UNPACK_CYCLES * k * vectors * panels,
+            // Eight rows share what is unpacked.
+            Route::FewRows { .. } => UNPACK_CYCLES * k * vectors * panels * (rows / 8.0).ceil(),
             Route::Packed | Route::Direct | Route::Dots { .. } => 0.0,
         };
         let copy = if self.copy_a { COPY_CYCLES * rows * k } else { 0.0 };

@@ -139,7 +139,7 @@ fn types_blocks_and_edges() {
 #[test]
 fn sums_longer_than_a_part_are_added_up() {
     let mut random = Random::new(12);
-    for m in [1, 4, 8, 30] {
+    for m in [1, 4, 8, 30, 40] {
         for dtype in [DType::I4, DType::U8] {
             Case { m, n: 40, k: 1300, block: 32, dtype, transposed: false, zeros: true }.check(&mut random);
         }
