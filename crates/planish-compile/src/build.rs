@@ -17,7 +17,7 @@ use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::integers::{
     FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, has_quantization, keeps_integers,
-    kernels, move_integers, quantize, quantize_weights, wide_layers, without_kernels,
+    kernels, move_integers, quantize, quantize_weights, wide_layers, widen_layers, without_kernels,
 };
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
@@ -203,6 +203,9 @@ pub(crate) fn optimize(
     if keeps_integers {
         // Last: nothing that joins equal nodes may come after it.
         graph = arrange_integers(graph, backends, options.precision, &pass_options, &mut passes)?;
+        if brings_integers && !options.wide_layers.is_empty() {
+            graph = widen_layers(graph, &options.wide_layers, &pass_options, &mut passes)?;
+        }
         let sizes = Sizes::of(&graph, options);
         let catalog = Catalog::new(backends, &sizes, options);
         graph = fold_loose_weights(graph, &catalog, &mut passes, &mut notes)?;

@@ -1,7 +1,7 @@
 //! Layers of 8 bits: made where `--precision int8` or `fp8` asks for them, kept where a model brings them. Floats of 8 bits
 //! are made and kept as integers are.
 
-use planish_ir::Graph;
+use planish_ir::{Graph, Node, ValueId};
 use planish_kernel::{Arithmetic, Backend};
 use planish_op::Op;
 use planish_passes::{
@@ -10,6 +10,8 @@ use planish_passes::{
 use planish_tensor::{DType, DefaultFloatMode};
 
 use crate::backends::Backends;
+use crate::diagnose::is_layer;
+use crate::diagnose::pins::label;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::lower::candidates::Catalog;
 use crate::lower::loose_weights;
@@ -308,6 +310,36 @@ pub(crate) fn fold_loose_weights(
         ));
     }
     Ok(graph)
+}
+
+/// The layers of a graph whose factors are both dequantized and whose weights are constant: as names see them, with the node
+/// that dequantizes the weights.
+pub(crate) fn integer_layers(graph: &Graph) -> Vec<(String, Box<str>)> {
+    let dequantized = |id: Option<ValueId>| {
+        let maker = graph.node(graph.value(id?).producer?);
+        matches!(maker.op, Op::DequantizeLinear(_)).then_some(maker)
+    };
+    let is_constant =
+        |node: &Node| node.inputs.iter().flatten().all(|id| graph.value(*id).constant().is_some());
+    let layer = |node: &Node| {
+        let factor = |place: usize| dequantized(node.inputs.get(place).copied().flatten());
+        let weights = factor(1).filter(|weights| is_constant(weights) && factor(0).is_some())?;
+        Some((label(graph, node), weights.name.clone()))
+    };
+    graph.nodes().filter(|(_, node)| is_layer(&node.op)).filter_map(|(_, node)| layer(node)).collect()
+}
+
+/// Computes the weights of these layers of a model that brings its integers, which then multiply floats: what they read stays
+/// rounded as the model says, so results are the same up to the rounding of sums.
+pub(crate) fn widen_layers(
+    graph: Graph,
+    wide_layers: &[String],
+    pass_options: &Options,
+    passes: &mut Report,
+) -> Result<Graph, BuildError> {
+    let named = integer_layers(&graph).into_iter().filter(|(layer, _)| wide_layers.contains(layer));
+    let weights: Vec<Box<str>> = named.map(|(_, weights)| weights).collect();
+    run(planish_passes::fold_loose_weights(weights), graph, pass_options, passes)
 }
 
 /// Says where quantized layers are computed in floats all the same. Refused where a GPU would: its FP16 is faster than values

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use planish_compile::{
     ActivationRange, BuildErrorKind, BuildOptions, Built, Precision, TimingCache, TimingEntry, TimingKey,
-    build, low_layers,
+    build, low_layers, quantized,
 };
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::Backend;
 use planish_op::Value;
-use planish_plan::Outcome;
+use planish_plan::{CertificateState, Outcome, Step, StepKind};
 use planish_runtime::Engine;
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 use planish_testing::Random;
 
+/// A sum that lies in the middle between two integers may fall to either: one step of 255 in one of many values.
+const ONE_STEP: f64 = 5e-3;
 /// Two layers that round to 8 bits, each by less than a hundredth.
 const QUANTIZED: f64 = 3e-2;
 
@@ -128,7 +130,12 @@ fn what_cannot_be_quantized_is_said_with_what_to_try() {
 }
 
 /// Builds with the times of `known`, each changed by `time`: the key of the tactic and its median.
-fn with_times(known: &TimingCache, options: &BuildOptions, time: impl Fn(&TimingKey, u64) -> u64) -> Built {
+fn with_times(
+    graph: &Graph,
+    known: &TimingCache,
+    options: &BuildOptions,
+    time: impl Fn(&TimingKey, u64) -> u64,
+) -> Built {
     let mut timings = TimingCache::default();
     for (key, entry) in known.iter() {
         // More samples than any build takes, so that nothing replaces it.
@@ -136,7 +143,21 @@ fn with_times(known: &TimingCache, options: &BuildOptions, time: impl Fn(&Timing
         timings.insert(key.clone(), TimingEntry { median_ns, spread_ns: 0, n_samples: 1000 });
     }
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
-    build(&model(), &backends, options, &mut timings).unwrap()
+    build(graph, &backends, options, &mut timings).unwrap()
+}
+
+/// Times of steps that multiply integers, and of all others.
+fn price(integers: u64, others: u64) -> impl Fn(&TimingKey, u64) -> u64 {
+    move |key, _| if key.tactic.starts_with("qgemm") { integers } else { others }
+}
+
+/// Steps whose tactics begin so.
+fn n_steps(built: &Built, family: &str) -> usize {
+    let is_family = |step: &&Step| match &step.kind {
+        StepKind::Kernel { variants, .. } => variants.iter().any(|v| v.tactic.name.starts_with(family)),
+        _ => false,
+    };
+    built.plan.program.steps.iter().filter(is_family).count()
 }
 
 /// The layers of a built graph that read integers.
@@ -150,16 +171,11 @@ fn integers_stay_only_where_they_are_measured_to_be_faster() {
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
     let mut known = TimingCache::default();
     build(&model(), &backends, &options, &mut known).unwrap();
-    let is_integer = |key: &TimingKey| key.tactic.starts_with("qgemm");
-    let price = |integers: u64, others: u64| {
-        move |key: &TimingKey, _: u64| if is_integer(key) { integers } else { others }
-    };
-
-    let fast = with_times(&known, &options, price(10, 500_000));
+    let fast = with_times(&model(), &known, &options, price(10, 500_000));
     assert_eq!(integer_layers(&fast), ["one", "two"]);
     assert!(!fast.notes.iter().any(|note| note.contains("faster")), "{:?}", fast.notes);
 
-    let slow = with_times(&known, &options, price(9_000_000, 1_000));
+    let slow = with_times(&model(), &known, &options, price(9_000_000, 1_000));
     assert!(integer_layers(&slow).is_empty());
     let note = slow.notes.iter().find(|note| note.contains("which is faster here")).expect("a note says so");
     assert!(note.contains("in fp32") && note.contains("--obey-precision"), "{note}");
@@ -167,11 +183,104 @@ fn integers_stay_only_where_they_are_measured_to_be_faster() {
     assert!(distance(slow, &model()) < 1e-6, "a plan in floats is exact");
 
     let obeyed = BuildOptions { obey_precision: true, ..options.clone() };
-    assert_eq!(integer_layers(&with_times(&known, &obeyed, price(9_000_000, 1_000))), ["one", "two"]);
+    assert_eq!(
+        integer_layers(&with_times(&model(), &known, &obeyed, price(9_000_000, 1_000))),
+        ["one", "two"]
+    );
     // What is asked for by name stays, and nothing else.
     let pinned = BuildOptions { int8_layers: vec!["two".into()], ..options.clone() };
-    assert_eq!(integer_layers(&with_times(&known, &pinned, price(9_000_000, 1_000))), ["two"]);
+    assert_eq!(integer_layers(&with_times(&model(), &known, &pinned, price(9_000_000, 1_000))), ["two"]);
     // Nothing is measured, so nothing is known to be slower.
     let unmeasured = BuildOptions { tune_level: 0, ..options };
-    assert_eq!(integer_layers(&with_times(&known, &unmeasured, price(9_000_000, 1_000))), ["one", "two"]);
+    assert_eq!(
+        integer_layers(&with_times(&model(), &known, &unmeasured, price(9_000_000, 1_000))),
+        ["one", "two"]
+    );
+}
+
+/// A model that brings its integers multiplies floats where that is measured to be faster, and rounds as it says all the same.
+#[test]
+fn a_model_that_brings_integers_keeps_them_only_where_they_are_faster() {
+    let graph = quantized(&model(), &options()).unwrap().graph;
+    let options = BuildOptions { tune_level: 1, threads: 1, ..BuildOptions::default() };
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    let mut known = TimingCache::default();
+    build(&graph, &backends, &options, &mut known).unwrap();
+
+    let fast = with_times(&graph, &known, &options, price(10, 500_000));
+    assert_eq!(n_steps(&fast, "qgemm"), 2);
+    let slow = with_times(&graph, &known, &options, price(9_000_000, 1_000));
+    assert_eq!(n_steps(&slow, "qgemm"), 0, "{:?}", slow.notes);
+    assert!(
+        slow.notes.iter().any(|note| note.starts_with("the model's integers: the plan is in fp32")),
+        "{:?}",
+        slow.notes
+    );
+    assert_eq!(slow.plan.certificate.state(), CertificateState::Checked);
+    assert!(distance(slow, &graph) < ONE_STEP, "values are rounded as the model says");
+
+    for kept in [
+        BuildOptions { obey_precision: true, ..options.clone() },
+        BuildOptions { strongly_typed: true, ..options.clone() },
+    ] {
+        assert_eq!(n_steps(&with_times(&graph, &known, &kept, price(9_000_000, 1_000)), "qgemm"), 2);
+    }
+}
+
+/// A bidirectional LSTM of 64 units over 32 channels.
+fn recurrent() -> Graph {
+    let mut random = Random::new(5);
+    let mut numbers = |count: usize| -> String {
+        let numbers: Vec<String> =
+            (0..count).map(|_| format!("{:.3}", 0.4 * (random.unit() - 0.5))).collect();
+        numbers.join(", ")
+    };
+    let text = format!(
+        r#"graph "r" {{
+        input %x: f32[t,n,32]
+        const %w: f32[2,256,32] = [{}]
+        const %r: f32[2,256,64] = [{}]
+        const %b: f32[2,512] = [{}]
+        %y: f32[t,2,n,64] = LSTM(%x, %w, %r, %b) {{hidden_size=64, direction="bidirectional"}} "layer"
+        output %y
+    }}"#,
+        numbers(2 * 256 * 32),
+        numbers(2 * 256 * 64),
+        numbers(2 * 512)
+    );
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Weights of bytes are off by some hundredths of a per cent of a row's largest each, in sums of some hundred.
+const BYTES: f64 = 1e-2;
+
+#[test]
+fn recurrent_layers_read_weights_of_bytes() {
+    let graph = recurrent();
+    let plain = BuildOptions { tune_level: 0, threads: 1, ..BuildOptions::default() };
+    let stored = BuildOptions { weights: Some("int8".parse().unwrap()), ..plain.clone() };
+    let lowered = BuildOptions {
+        precision: Precision::Int8,
+        dynamic: Some(planish_compile::DynamicRange::Row),
+        ..plain.clone()
+    };
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    for options in [stored, lowered] {
+        let built = built(&graph, &options).unwrap();
+        assert_eq!(n_steps(&built, "recurrent_i8"), 1, "{:?}", built.notes);
+        let note = "1 of 1 recurrent layers have weights of bytes";
+        assert!(built.notes.iter().any(|known| known.contains(note)), "{:?}", built.notes);
+        assert_eq!(built.plan.certificate.state(), CertificateState::Checked);
+        let engine = Engine::new(built.plan, backends.clone()).unwrap();
+        for (steps, rows) in [(9, 1), (4, 21)] {
+            let x = Value::Tensor(Random::new(2).tensor(DType::F32, &[steps, rows, 32], 1.0));
+            let want = interpret(&graph, vec![x.clone()]).unwrap()[0].as_tensor().unwrap().to_f64s();
+            let got = engine.context().unwrap().run_values(&[x]).unwrap()[0].as_tensor().unwrap().to_f64s();
+            let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();
+            let wrong = square(&mut got.iter().zip(&want).map(|(a, b)| a - b));
+            let distance = (wrong / square(&mut want.iter().copied())).sqrt();
+            assert!(distance > 0.0 && distance < BYTES, "{distance}");
+        }
+    }
+    assert_eq!(n_steps(&built(&graph, &plain).unwrap(), "recurrent_f32"), 1);
 }

@@ -1,11 +1,14 @@
 //! A lower precision is kept only where it is measured to be faster: which layers stay wide though integers were asked
-//! for.
+//! for, or brought by the model.
 //!
 //! The graph is priced twice, once with its integers and once without. What a layer's steps cost in either, and what it
 //! costs to go from one to the other between two layers, is a labelling of the layers with the least sum, which is a
 //! minimum cut (`cut`). The mix that it gives is priced itself. The cheapest of integers, mix and wide graph is taken;
 //! where prices of single steps do not put it clearly ahead of the wide one, both plans run in turns (`race`), and the
 //! faster one stays.
+//!
+//! A model that brings its integers means their rounding: its wide layers read the same rounded activations and multiply
+//! floats that its weights stand for.
 
 mod cut;
 mod race;
@@ -23,7 +26,7 @@ use crate::choose::{Chosen, at_tuned_sizes};
 use crate::diagnose::pins::label;
 use crate::diagnose::{is_layer, low_layers};
 use crate::error::BuildError;
-use crate::integers::wide_layers;
+use crate::integers::{integer_layers, wide_layers};
 use crate::lower::candidates::Catalog;
 use crate::lower::cover::Joined;
 use crate::lower::lower;
@@ -56,16 +59,27 @@ pub(crate) fn settle(
     timings: &mut TimingCache,
 ) -> Result<Option<Settled>, BuildError> {
     let is_pinned = |name: &String| options.int8_layers.iter().any(|pattern| name_matches(pattern, name));
-    let (pinned, open): (Vec<String>, Vec<String>) =
-        low_layers(&low.graph, options.precision).into_iter().partition(is_pinned);
+    let layers = match low.brings_integers {
+        true => integer_layers(&low.graph).into_iter().map(|(layer, _)| layer).collect(),
+        false => low_layers(&low.graph, options.precision),
+    };
+    let (pinned, open): (Vec<String>, Vec<String>) = layers.into_iter().partition(is_pinned);
     // Without measuring nothing is known to be faster; a lock says what was.
     let is_measured = options.tune_level > 0 && options.tactics.is_none() && !options.obey_precision;
-    if options.precision != Precision::Int8 || low.brings_integers || !is_measured || open.is_empty() {
+    if !has_choice(low, backends, options) || !is_measured || open.is_empty() {
         return Ok(None);
     }
-    let mut wide_options =
-        BuildOptions { precision: wide_layers(backends), dynamic: None, equalize: false, ..options.clone() };
-    wide_options.int8_layers.clear();
+    let wide_options = match low.brings_integers {
+        true => BuildOptions { wide_layers: open.clone(), ..options.clone() },
+        false => BuildOptions {
+            precision: wide_layers(backends),
+            dynamic: None,
+            equalize: false,
+            int8_layers: Vec::new(),
+            ..options.clone()
+        },
+    };
+    let asked = if low.brings_integers { "the model's integers" } else { "--precision int8" };
     let wide = optimize(graph, backends, &wide_options)?;
     let in_integers = Account::of(&low.graph, backends, options, timings)?;
     let in_floats = Account::of(&wide.graph, backends, &wide_options, timings)?;
@@ -101,14 +115,14 @@ pub(crate) fn settle(
     }
     if is_wide {
         let note = format!(
-            "--precision int8: the plan is in {name}, which is faster here ({why}); --obey-precision has integers all \
+            "{asked}: the plan is in {name}, which is faster here ({why}); --obey-precision has integers all \
              the same"
         );
         return Ok(Some(Settled { options: wide_options, optimized: wide, note }));
     }
     Ok(mixed.map(|(options, optimized, account)| {
         let note = format!(
-            "--precision int8: {} of {} layers stay in {name}, for integers make them no faster: {} together ({why}); \
+            "{asked}: {} of {} layers are in {name}, for integers make them no faster: {} together ({why}); \
              --obey-precision has integers all the same",
             options.wide_layers.len(),
             open.len(),
@@ -116,6 +130,18 @@ pub(crate) fn settle(
         );
         Settled { options, optimized, note }
     }))
+}
+
+/// Whether layers may be of integers or not. Types that a model says are kept where that is asked for, and on a GPU, where wide
+/// layers would round otherwise than the model.
+fn has_choice(low: &Optimized, backends: Backends<'_>, options: &BuildOptions) -> bool {
+    match low.brings_integers {
+        true => {
+            let in_f32 = matches!(options.precision, Precision::Fp32 | Precision::Int8);
+            in_f32 && !options.strongly_typed && backends.all().len() == 1
+        }
+        false => options.precision == Precision::Int8,
+    }
 }
 
 /// A graph with its steps and what they cost.
