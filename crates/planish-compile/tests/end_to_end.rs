@@ -8,7 +8,7 @@ use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::{Backend, Problem};
 use planish_op::Value;
-use planish_plan::{Profile, StepKind, SymbolRange, Variant};
+use planish_plan::{CertificateState, Profile, StepKind, SymbolRange, Variant};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 use planish_testing::{Random, models};
@@ -113,6 +113,27 @@ fn sizes_that_a_run_finds_to_be_zero() {
     let values = |list: &[f32]| Value::Tensor(Tensor::new(&[6], list.to_vec()).unwrap());
     check(text, &[values(&[0.5, -1.0, 2.0, 0.25, -3.0, 1.0])]);
     check(text, &[values(&[-1.0; 6])]);
+}
+
+/// At images of one pixel the pool would leave nothing for the average, and 0 by 0 is no number: the self-check takes images
+/// at which something is left.
+#[test]
+fn open_sizes_are_checked_where_nothing_becomes_empty() {
+    let text = r#"graph "g" {
+        input %x: f32[n,3,h,w]
+        %a: f32[n,3,"h'","w'"] = MaxPool(%x) { kernel_shape = [5, 5], strides = [3, 3] }
+        %y: f32[n,3,1,1] = GlobalAveragePool(%a)
+        output %y
+    }"#;
+    let graph: Graph = text.parse().unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+    let options = BuildOptions { tune_level: 0, threads: 1, ..BuildOptions::default() };
+    let built = build(&graph, &[backend], &options, &mut TimingCache::default()).unwrap();
+    assert_eq!(built.plan.certificate.state(), CertificateState::Checked);
+    let is_checked =
+        |sizes: &str| built.plan.certificate.checks.iter().any(|check| check.subject.contains(sizes));
+    assert!(is_checked(" at h=8 n=1 w=8"), "{:?}", built.plan.certificate.checks);
+    assert!(!is_checked("h=1 "));
 }
 
 /// The transpose may be a view of its input in another layout, and with equal sizes nothing but the layout tells

@@ -1,6 +1,7 @@
 //! The sizes that a plan is checked at besides those that it was tuned at.
 
 use planish_ir::Graph;
+use planish_op::ValueType;
 use planish_plan::{Plan, Program, StepKind, Variant};
 
 /// Sizes between at which tactics change that are checked too: a profile is looked at in eight steps at most.
@@ -9,6 +10,8 @@ const MAX_BORDERS: usize = 7;
 const MAX_MIXED: usize = 6;
 /// Sets of sizes in all.
 const MAX_SETS: usize = 20;
+/// What is tried as the smallest size of a plan that runs at any, in this order.
+const SMALLEST: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 pub(super) struct Sizes {
     /// Those that it was tuned at first, then the ends of the profiles.
@@ -18,7 +21,7 @@ pub(super) struct Sizes {
 }
 
 /// Smallest, largest and preferred sizes of every profile, sizes where tactics change, and mixed ones. A plan that runs
-/// at any sizes is checked at the smallest, at odd larger ones, and mixed ones, as far as the model takes them.
+/// at any sizes is checked at the smallest at which nothing becomes empty, at odd larger ones, and mixed ones, as far as the model takes them.
 pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
     let mut sets = vec![plan.header.tuned_at.clone()];
     let add = |set: Vec<(String, i64)>, sets: &mut Vec<Vec<(String, i64)>>| {
@@ -30,20 +33,23 @@ pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
     if plan.header.profiles.is_empty() && !is_open(plan) {
         n_ends = 0;
     } else if plan.header.profiles.is_empty() {
-        let takes = |set: &Vec<(String, i64)>| {
-            let lookup = |name: &str| set.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
-            graph.specialize(&lookup).is_ok()
-        };
+        let n_empty = n_empty(graph, &plan.header.tuned_at);
+        let takes = |set: &Vec<(String, i64)>| self::n_empty(graph, set).is_some_and(|n| Some(n) <= n_empty);
         let larger = |size: i64| next_prime(size.max(2) + 1);
         let all = |size: &dyn Fn(i64) -> i64| -> Vec<(String, i64)> {
             plan.header.tuned_at.iter().map(|(symbol, tuned)| (symbol.clone(), size(*tuned))).collect()
         };
-        let ends: Vec<_> = [all(&|_| 1), all(&larger)].into_iter().filter(takes).collect();
+        let least = |size: i64| all(&move |tuned| size.min(tuned));
+        let smallest = SMALLEST.into_iter().find(|size| takes(&least(*size))).unwrap_or(1);
+        let ends: Vec<_> = [least(smallest), all(&larger)].into_iter().filter(takes).collect();
         ends.into_iter().for_each(|set| add(set, &mut sets));
         n_ends = sets.len() - 1;
         if plan.header.tuned_at.len() > 1 {
             for (symbol, tuned) in plan.header.tuned_at.iter().take(MAX_MIXED) {
-                let set = resized(plan, &|name| Some(if name == symbol { larger(*tuned) } else { 1 }));
+                let mut set = least(smallest);
+                set.iter_mut()
+                    .filter(|(name, _)| name == symbol)
+                    .for_each(|(_, size)| *size = larger(*tuned));
                 if takes(&set) {
                     add(set, &mut sets);
                 }
@@ -80,6 +86,18 @@ pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
         }
     }
     Sizes { all: sets, n_ends }
+}
+
+/// How many values have no element at these sizes; `None` where the model does not take them. What is made of nothing, as the
+/// average of a pool without pixels, means nothing that could be compared.
+fn n_empty(graph: &Graph, sizes: &[(String, i64)]) -> Option<usize> {
+    let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+    let fixed = graph.specialize(&lookup).ok()?;
+    let is_empty = |ty: &ValueType| {
+        let shape = ty.as_tensor().and_then(|ty| ty.shape.as_ref());
+        shape.is_some_and(|shape| shape.iter().any(|dim| dim.as_usize() == Some(0)))
+    };
+    Some(fixed.values().filter(|(_, value)| is_empty(&value.ty)).count())
 }
 
 /// Whether an input has a size that is not fixed.
