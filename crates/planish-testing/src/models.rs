@@ -108,6 +108,50 @@ pub fn gemm() -> String {
     ))
 }
 
+/// Signed bytes of all sizes.
+fn bytes(name: &str, shape: &[usize], seed: u64) -> String {
+    let mut random = Random::new(seed);
+    let list: Vec<String> =
+        (0..shape.iter().product()).map(|_| (random.below(255) as i64 - 127).to_string()).collect();
+    format!("const %{name}: i8{shape:?} = [{}]", list.join(", "))
+}
+
+/// Scales that differ by a factor of up to two, by which sums over `fan_in` bytes have a variance of about 1.
+fn scales(name: &str, shape: &[usize], fan_in: usize) -> String {
+    let usual = 1.0 / (74.0 * (fan_in as f64).sqrt());
+    let list: Vec<String> = (0..shape.iter().product::<usize>())
+        .map(|at| format!("{:.7}", usual * (1.0 + (at % 7) as f64 / 7.0)))
+        .collect();
+    format!("const %{name}: f32{shape:?} = [{}]", list.join(", "))
+}
+
+/// A product with a weight of bytes in blocks of 16 with a scale each.
+pub fn few_bits() -> String {
+    graph(&format!(
+        "input %x: f32[19,48]\n{}\n{}
+         %v: f32[48,37] = DequantizeLinear(%w, %s) {{ axis = 0, block_size = 16 }}
+         %y: f32[19,37] = MatMul(%x, %v)
+         output %y",
+        bytes("w", &[48, 37], 1),
+        scales("s", &[3, 37], 48)
+    ))
+}
+
+/// An LSTM with weights of bytes and a scale for each row.
+pub fn recurrent() -> String {
+    graph(&format!(
+        "input %x: f32[5,3,21]\n{}\n{}\n{}\n{}
+         %v: f32[1,132,21] = DequantizeLinear(%w, %sw) {{ axis = 2, block_size = 21 }}
+         %u: f32[1,132,33] = DequantizeLinear(%r, %sr) {{ axis = 2, block_size = 33 }}
+         %y: f32[5,1,3,33] = LSTM(%x, %v, %u) {{ hidden_size = 33 }}
+         output %y",
+        bytes("w", &[1, 132, 21], 1),
+        scales("sw", &[1, 132, 1], 21),
+        bytes("r", &[1, 132, 33], 2),
+        scales("sr", &[1, 132, 1], 33)
+    ))
+}
+
 /// A square product, so that rows and columns can be confused.
 pub fn square_gemm() -> String {
     graph(&format!(

@@ -70,6 +70,8 @@ pub(crate) const FAMILIES: &[(Model, &str)] = &[
     (models::branches, "norm"),
     (models::open_rows, "gemm"),
     (models::two_profiles, "gemm"),
+    (models::few_bits, "nbits"),
+    (models::recurrent, "recurrent_i8"),
 ];
 
 /// Faults of single kernels.
@@ -249,6 +251,34 @@ pub(crate) const FAULTS: &[Fault] = &[
         "gemm",
         previous_run,
     ),
+    // Weights alone of few bits.
+    fault("tail of a tile", "last columns are those before", models::few_bits, "nbits", |l| {
+        repeated(l, 1, 5)
+    }),
+    fault("terms of a sum", "last term of each sum left out", models::few_bits, "nbits", |l| {
+        let other = l.instead(input_of(l, &[19, 48]), |p, x| if p[1] == 47 { 0.0 } else { x });
+        l.take(&other, |_| true);
+    }),
+    fault("weights", "the last block has the scale of the one before", models::few_bits, "nbits", |l| {
+        let scales = input_of(l, &[3, 37]);
+        let values = l.inputs[scales].clone().unwrap().to_f64s();
+        let other = l.instead(scales, |p, x| if p[0] == 2 { values[37 + p[1]] as f32 } else { x });
+        l.take(&other, |_| true);
+    }),
+    fault("precision", "products in half precision", models::few_bits, "nbits", |l| {
+        half(l, input_of(l, &[19, 48]))
+    }),
+    // Recurrent layers.
+    fault("tail of a tile", "the last step is the one before", models::recurrent, "recurrent_i8", |l| {
+        repeated(l, 0, 1)
+    }),
+    fault("weights", "rows have the scale of the next", models::recurrent, "recurrent_i8", |l| {
+        let scales = input_of(l, &[1, 132, 1]);
+        let values = l.inputs[scales].clone().unwrap().to_f64s();
+        let other = l.instead(scales, |p, _| values[(p[1] + 1) % 132] as f32);
+        l.take(&other, |_| true);
+    }),
+    fault("not written", "last unit not written", models::recurrent, "recurrent_i8", |l| not_written(l, 3)),
     // Element by element.
     fault("operands", "an operand broadcast from its first element", models::pointwise, "pointwise", |l| {
         let first = l.inputs.iter().position(|t| t.as_ref().is_some_and(|t| t.len() == 45)).unwrap();
@@ -466,6 +496,12 @@ fn halo(launch: &mut Launch, axis: usize, end: bool) {
     let other = launch.instead(0, |p, x| if p[axis] == if end { image - 1 } else { 0 } { 0.0 } else { x });
     let last = if end { launch.dims[axis] - 1 } else { 0 };
     launch.take(&other, |p| p[axis] == last);
+}
+
+/// The first input of these sizes.
+fn input_of(launch: &Launch, dims: &[usize]) -> usize {
+    let is_it = |tensor: &Option<Tensor>| tensor.as_ref().is_some_and(|tensor| tensor.shape() == dims);
+    launch.inputs.iter().position(is_it).expect("the fault's model has this input")
 }
 
 /// An input counts as zero where `wrong` holds.

@@ -194,7 +194,7 @@ fn few_bits(net: &mut Net) -> Result<(), Error> {
     let r1 = net.op("Relu", &[], &[p1])?;
     let (w2, s2, b2) = (net.constant(codes(DType::I8, [36, 40]))?, net.weight(&[36, 2])?, net.weight(&[36])?);
     let v2 = net.op("DequantizeLinear", &block(1, 32), &[w2, s2])?;
-    let p2 = net.op("Gemm", &[("transB", Attribute::Int(1))], &[r1, v2, b2])?;
+    let p2 = net.op("Gemm", &[("trans_b", Attribute::Bool(true))], &[r1, v2, b2])?;
     net.output("y", p2)
 }
 
