@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use planish_kernel::{Layout, Ref, Region};
+use planish_kernel::{Layout, Numeric, Ref, Region};
 use planish_op::{Op, TensorType, ValueType};
 use planish_tensor::{DType, Dim, element_count};
 
@@ -22,6 +22,10 @@ const MAX_PARTS: usize = 4096;
 
 /// A node of the table makes as many outputs as are asked for (Split); real ones make a handful.
 const MAX_NODE_OUTPUTS: u32 = 1 << 16;
+
+/// Number types that kernels compute in; what operands are stored in stands in these.
+const NUMERICS: [Numeric; 6] =
+    [Numeric::F32, Numeric::TF32, Numeric::F16, Numeric::BF16, Numeric::I8, Numeric::F8];
 
 /// Every context has workspace for each thread.
 const MAX_PLAN_THREADS: u32 = 4096;
@@ -360,6 +364,13 @@ fn lies_inside(part: &TensorType, whole: &TensorType, axis: usize, offset: &Dim)
 }
 
 fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
+    if !NUMERICS.contains(&step.numeric) {
+        let Numeric { element, accumulator, scale } = step.numeric;
+        return Err(format!(
+            "it multiplies in {}, sums in {accumulator} and scales in {scale}, which no kernel does",
+            element.name()
+        ));
+    }
     if step.target as usize >= plan.header.targets.len() {
         return Err(format!("it runs on target {} of {}", step.target, plan.header.targets.len()));
     }

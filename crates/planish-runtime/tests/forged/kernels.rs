@@ -23,7 +23,7 @@ fn pack_as(plan: &mut Plan, op: &str, idx: usize, format: &str) {
     packed(step(plan, op))[idx] = Some(format.to_string());
 }
 
-pub(crate) const FORGERIES: [Forgery; 33] = [
+pub(crate) const FORGERIES: [Forgery; 35] = [
     lie("a tactic of no family", "products", "the CPU backend has no tactic", |plan| {
         set_tactic(step(plan, "LogSoftmax"), "warp_speed")
     }),
@@ -58,6 +58,12 @@ pub(crate) const FORGERIES: [Forgery; 33] = [
     }),
     lie("a recurrent layer over a packed weight", "recurrent", "does not read input 1 packed as", |plan| {
         pack_as(plan, "LSTM", 1, "conv_panels8v8_g1")
+    }),
+    lie("a recurrent layer whose bytes are not packed", "recurrent", "needs input", |plan| {
+        packed(step(plan, "DequantizeLinear"))[0] = None
+    }),
+    lie("sums in a type that no kernel has", "products", "which no kernel does", |plan| {
+        step(plan, "MatMul").numeric.accumulator = DType::F64
     }),
     lie("a Winograd packing of a kernel of 1x1", "convolutions", "cpu does not pack so", |plan| {
         let op = plan.program.steps.iter().position(|step| step.region.ops().contains("Sigmoid"));
