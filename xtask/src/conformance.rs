@@ -3,6 +3,7 @@
 pub(crate) mod case;
 mod device;
 mod gaps;
+mod quantized;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,10 @@ pub(crate) struct Options {
     /// Only this suite: node, simple, pytorch-operator or pytorch-converted.
     #[arg(long)]
     suite: Option<String>,
+    /// Only tests of quantization (Q/DQ, QLinear and Integer operators), as plans, and a list of what of them runs on the
+    /// reference or in floats.
+    #[arg(long)]
+    quantized: bool,
     /// Print one line per operator instead of the failing ones alone.
     #[arg(long)]
     per_op: bool,
@@ -68,6 +73,7 @@ impl Options {
             data: None,
             filter: String::new(),
             suite: None,
+            quantized: false,
             per_op: false,
             verbose: false,
         }
@@ -94,15 +100,26 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if tests.is_empty() {
         bail!("no test matches the filter `{}`", options.filter);
     }
+    let stage = match options.stage {
+        Stage::Raw | Stage::Optimized if options.quantized => Stage::Plan,
+        stage => stage,
+    };
     let gaps = Gaps::load()?;
     match (options.device, &options.part[..]) {
         (Some(on), &[part, n_parts, first]) => return device::child(&tests, on, part, n_parts, first),
         (Some(on), _) => return device::run(&tests, on, &gaps, &data, options),
         (None, _) => {}
     }
-    let outcomes = run_all(&tests, options.stage);
-    let is_partial = !options.filter.is_empty() || options.suite.is_some() || options.stage == Stage::Command;
-    Ok(report(&tests, &outcomes, &gaps, options, is_partial))
+    let outcomes = run_all(&tests, stage);
+    let is_partial = options.quantized
+        || !options.filter.is_empty()
+        || options.suite.is_some()
+        || options.stage == Stage::Command;
+    let passes = report(&tests, &outcomes, &gaps, options, is_partial);
+    if options.quantized {
+        quantized::list(&tests, &outcomes);
+    }
+    Ok(passes)
 }
 
 fn tests(data: &Path, options: &Options) -> Result<Vec<Test>> {
@@ -121,7 +138,8 @@ fn tests(data: &Path, options: &Options) -> Result<Vec<Test>> {
         for entry in entries {
             let folder = entry?.path();
             let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            if name.contains(&options.filter) && folder.join("model.onnx").is_file() {
+            let is_wanted = name.contains(&options.filter) && folder.join("model.onnx").is_file();
+            if is_wanted && (!options.quantized || quantized::is_quantized(&folder)) {
                 tests.push(Test { suite, name, folder });
             }
         }

@@ -12,6 +12,7 @@ use planish_ir::Graph;
 use planish_op::{Value, ValueType};
 use planish_plan::StepKind;
 
+use super::quantized::{Short, shortcomings};
 use crate::compare::{Tolerance, difference};
 use crate::scratch;
 
@@ -61,6 +62,8 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
     /// What a plan of it is made of, where there is one.
     pub(crate) placed: Option<Placed>,
+    /// Its steps that are no kernels of integers, likewise.
+    pub(crate) short: Option<Vec<(Short, String)>>,
 }
 
 /// Which steps of a plan run where, bodies of control flow included; transfers are none.
@@ -108,20 +111,23 @@ pub(crate) fn run(folder: &Path, stage: Stage, device: Device) -> Report {
                 Unsupported(_) | UnsupportedType { .. } => Outcome::Unsupported(error.to_string()),
                 _ => Outcome::Failed(error.to_string()),
             };
-            return Report { op, outcome, placed: None };
+            return Report { op, outcome, placed: None, short: None };
         }
     };
     // A panic is a failure of this test, not of the run.
-    let mut placed = None;
+    let (mut placed, mut short) = (None, None);
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        check(&imported, folder, stage, device, &mut placed)
+        check(&imported, folder, stage, device, |plan| {
+            placed = Some(Placed::of(plan));
+            short = Some(shortcomings(&plan.program));
+        })
     }));
     let outcome = match checked {
         Ok(Ok(())) => Outcome::Passed,
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
         Err(_) => Outcome::Failed("panicked".to_string()),
     };
-    Report { op, outcome, placed }
+    Report { op, outcome, placed, short }
 }
 
 fn first_op(folder: &Path) -> Option<String> {
@@ -135,7 +141,7 @@ fn check(
     folder: &Path,
     stage: Stage,
     device: Device,
-    placed: &mut Option<Placed>,
+    look: impl FnOnce(&planish_plan::Plan),
 ) -> Result<()> {
     let mut graph = reparsed(&imported.graph)?;
     if stage == Stage::Optimized {
@@ -158,7 +164,7 @@ fn check(
         Stage::Command => Some(by_command(&folder.join("model.onnx"))?),
     };
     if let Some(engine) = &engine {
-        *placed = Some(Placed::of(engine.record()));
+        look(engine.record());
     }
     let mut context = engine.map(|engine| engine.context()).transpose()?;
     // A device launches its steps at the first run, captures them at the second, and replays that from then on.
