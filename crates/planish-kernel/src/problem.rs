@@ -45,14 +45,19 @@ impl Arithmetic {
     }
 }
 
-/// The number types of a computation. Storage types stand in the operands.
+/// The number types of a computation: one of the constants below, which are all that kernels compute in; a plan with another
+/// mix is refused.
+///
+/// What numbers are stored in is no field, since it differs from operand to operand: [`Operand::dtype`] says it, and of a
+/// packed weight [`Operand::packed`]. Weights of bytes that are multiplied as floats are `F32` with an operand of `I8` (the CPU's
+/// `nbits` and `recurrent`); f32 values that a kernel rounds as it packs them are `BF16` with operands of `F32`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Numeric {
     /// What products are taken in.
     pub element: Arithmetic,
     /// What sums are kept in.
     pub accumulator: DType,
-    /// What quantization scales are applied in.
+    /// What quantization scales are applied in. f32 everywhere today: a kernel that scaled in f16 would be a constant of its own.
     pub scale: DType,
 }
 
