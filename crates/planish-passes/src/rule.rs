@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use planish_ir::{NodeId, ValueId};
+use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Op, TensorType, ValueType};
 use planish_tensor::{DType, Tensor};
 
@@ -166,6 +166,18 @@ impl Patch {
     ) -> Vec<Operand> {
         self.items.push(Item::Node { name: name.into(), op: op.into(), inputs, n_outputs });
         (0..n_outputs).map(|output| self.last(output)).collect()
+    }
+
+    /// The same node with other inputs, in its place.
+    pub fn with_inputs(&mut self, cx: &View<'_>, node: &Node, inputs: Vec<Option<Operand>>) {
+        let made = self.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
+        for (old, new) in node.outputs.iter().zip(made) {
+            let Some(old) = *old else { continue };
+            if let Some(dtype) = cx.dtype(old) {
+                self.has_shape_of(cx, new, dtype, old);
+            }
+            self.replace(old, new);
+        }
     }
 
     /// Has `with` wherever `old` was read, graph outputs included. A value that the patch makes takes over

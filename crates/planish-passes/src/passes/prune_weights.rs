@@ -84,14 +84,7 @@ fn with_weight(cx: &View<'_>, node: &Node, weight: Tensor) -> Match {
     let mut patch = Patch::new();
     let mut inputs: Vec<Option<Operand>> = node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
     inputs[1] = Some(patch.constant(cx.name(id), weight));
-    let made = patch.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
-    for (old, new) in node.outputs.iter().zip(made) {
-        let Some(old) = *old else { continue };
-        if let Some(dtype) = cx.dtype(old) {
-            patch.has_shape_of(cx, new, dtype, old);
-        }
-        patch.replace(old, new);
-    }
+    patch.with_inputs(cx, node, inputs);
     Match::Rewrite(patch)
 }
 

@@ -63,14 +63,7 @@ impl Rule for RoundWeights {
         if !is_changed {
             return Match::No;
         }
-        let made = patch.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
-        for (old, new) in node.outputs.iter().zip(made) {
-            let Some(old) = *old else { continue };
-            if let Some(dtype) = cx.dtype(old) {
-                patch.has_shape_of(cx, new, dtype, old);
-            }
-            patch.replace(old, new);
-        }
+        patch.with_inputs(cx, node, inputs);
         Match::Rewrite(patch)
     }
 }
