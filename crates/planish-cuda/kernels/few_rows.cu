@@ -10,8 +10,8 @@
 //   WARPS        warps of a block
 //   STAGED       0: warps have the same tiles and take chunks in turns, and add up in shared memory. 1: warps have tiles of
 //                their own and take all chunks, and rows of x come into shared memory for all of them
-//   OWN_ROWS     rows of x that come into shared memory with each chunk of a warp, where it is not staged; 0: they are loaded
-//                when they are multiplied
+//   OWN_ROWS     rows of x that come into shared memory with each chunk of a warp, where it is not staged, a power of two; 0:
+//                they are loaded when they are multiplied
 //   AHEAD        chunks of a tile that a warp has under way
 //   SPLIT        blocks that share the chunks of a tile; where there are several, they leave their sums in `parts`, where
 //                few_rows_sum adds them up
@@ -147,14 +147,16 @@ few_rows(const X_T* x, const void* weight, const void* scales, const void* zeros
     if (OWN_ROWS == 0 || row >= OWN_ROWS) return;
     const u32 to = shared_address(x_memory) + slot * (OWN_ROWS * X_ROW);
 #pragma unroll
-    for (int g = 0; g < DEPTH / GROUP; g++) {
-      const bool there = rows_left > 0 && left > g * GROUP;
-      const X_T* from = there ? at + (turns * TURN * DEPTH + g * GROUP) : x;
-      constexpr int BYTES = SHARE * (int)sizeof(X_T);
-      const u32 place = to + x_place(row, (g * GROUP + SHARE * (lane & 3)) * (int)sizeof(X_T));
-      if (BYTES == 16) copy_async16(place, from, there);
-      else copy_async_some<BYTES>(place, from, there);
-    }
+    for (int j = 0; j < (OWN_ROWS + 7) / 8; j++)
+#pragma unroll
+      for (int g = 0; g < DEPTH / GROUP; g++) {
+        const bool there = 8 * j < rows_left && left > g * GROUP;
+        const X_T* from = there ? at + ((i64)(8 * j) * a.k + turns * TURN * DEPTH + g * GROUP) : x;
+        constexpr int BYTES = SHARE * (int)sizeof(X_T);
+        const u32 place = to + x_place(8 * j + row, (g * GROUP + SHARE * (lane & 3)) * (int)sizeof(X_T));
+        if (BYTES == 16) copy_async16(place, from, there);
+        else copy_async_some<BYTES>(place, from, there);
+      }
   };
   auto take = [&](int slot, int turns, int left) {
     RowParts ready[DEPTH / GROUP][M8];
@@ -162,11 +164,13 @@ few_rows(const X_T* x, const void* weight, const void* scales, const void* zeros
     copy_async_wait<AHEAD - 1>();
     if (RowParts::ARE_OTHERS) __syncwarp();
 #pragma unroll
-    for (int g = 0; g < DEPTH / GROUP; g++) {
-      // Where there are fewer than eight rows, some are taken twice, and not given out.
-      const int from = RowParts::row_of(lane) & (OWN_ROWS - 1);
-      ready[g][0].read(x_memory + slot * (OWN_ROWS * X_ROW) + x_place(from, RowParts::byte_of(g, lane)));
-    }
+    for (int g = 0; g < DEPTH / GROUP; g++)
+#pragma unroll
+      for (int j = 0; j < M8; j++) {
+        // Where there are fewer rows than a block takes, some are taken twice, and not given out.
+        const int from = (8 * j + RowParts::row_of(lane)) & (OWN_ROWS - 1);
+        ready[g][j].read(x_memory + slot * (OWN_ROWS * X_ROW) + x_place(from, RowParts::byte_of(g, lane)));
+      }
     if (RowParts::ARE_OTHERS) __syncwarp();
 #else
 #pragma unroll

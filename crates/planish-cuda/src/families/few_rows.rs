@@ -111,7 +111,7 @@ impl FewRows<'_> {
         }
         let is_wide = self.k.is_multiple_of(self.share);
         let may_stage = x.dtype.bits() == 16 && self.k.is_multiple_of(8);
-        let own_rows = if may_stage { way.own_rows(self.m()) } else { 0 };
+        let own_rows = if may_stage { way.own_rows(self.m(), self.shares_rows) } else { 0 };
         if way.staged && !may_stage {
             return refuse("rows that are not of 16 bits, or begin anywhere");
         }

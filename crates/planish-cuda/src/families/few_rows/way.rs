@@ -23,6 +23,8 @@ pub(in crate::families) struct Way {
 const MOST_SUMS: usize = 8;
 const MOST_SUMS_OF_PARTS: usize = 4;
 const MOST_ROWS: usize = 64;
+/// Rows that each warp may copy for itself: those of more take longer to come than the weight.
+const MOST_OWN_ROWS: usize = 32;
 
 impl Way {
     /// As in `m8r1w8a4`, `m16r2w4a2_s4` or, staged, `m64r2w8a4x`.
@@ -52,9 +54,8 @@ impl Way {
 
     /// Few sums leave a lane registers for what is under way; rows in shared memory need none, and two slots at least.
     fn fits(&self) -> bool {
-        let most = if self.staged { 2 * MOST_SUMS } else { MOST_SUMS };
         let is_staged_well = !self.staged || self.ahead > 1 && self.rows > 8 && self.warps > 2;
-        self.sums() <= most && self.tiles * self.ahead <= 16 && is_staged_well
+        self.sums() <= 2 * MOST_SUMS && self.tiles * self.ahead <= 16 && is_staged_well
     }
 
     /// Tiles times eights of rows.
@@ -73,9 +74,11 @@ impl Way {
         }
     }
 
-    /// Rows that a warp brings into shared memory with each of its chunks: of one eight, where they are not staged.
-    pub(in crate::families) fn own_rows(&self, m: usize) -> usize {
-        if self.staged || self.rows > 8 { 0 } else { m.next_power_of_two().min(8) }
+    /// Rows that a warp brings into shared memory with each of its chunks, where they are not staged: of one eight, or more
+    /// where all rows must be there.
+    pub(in crate::families) fn own_rows(&self, m: usize, must: bool) -> usize {
+        let most = if must { MOST_OWN_ROWS } else { 8 };
+        if self.staged || self.rows > most { 0 } else { m.next_power_of_two().min(self.rows) }
     }
 
     /// Tiles of a block.
@@ -97,7 +100,13 @@ impl Way {
             let shared = amount.shared_bytes(way);
             let may_stage = match way.staged {
                 true => amount.stages,
-                false => !amount.shares_rows || way.own_rows(amount.m) > 0,
+                false => !amount.shares_rows || way.own_rows(amount.m, true) > 0,
+            };
+            // Rows in shared memory leave registers to sums, as many as a block of so many warps has.
+            let most_sums = match (way.staged, amount.shares_rows) {
+                (true, _) => most_sums,
+                (false, true) => most_sums.min(8 * 2 * MOST_SUMS / way.warps),
+                (false, false) => most_sums.min(MOST_SUMS),
             };
             if way.sums() > most_sums || shared > gpu.smem_per_block || !may_stage || way.rows != rows {
                 return false;
@@ -155,13 +164,25 @@ const SUM: f64 = 1_400.0;
 /// Bytes under way on a multiprocessor that keep the memory busy, and the share of its bandwidth that they reach.
 const UNDER_WAY: f64 = 24_000.0;
 const REACHED: f64 = 0.88;
+/// Bytes that the second-level cache gives in a nanosecond.
+const CACHED: f64 = 5_500.0;
+/// How much more than its share of the memory's bandwidth a multiprocessor takes while others have no block, where rows are
+/// staged: 43 blocks of 16 rows took 28.6 us for what 172 took 22 us for.
+const MULTIPROCESSOR: f64 = 1.5;
 /// Warps of a multiprocessor that registers leave room for.
 const WARPS: f64 = 32.0;
 
 impl Amount {
     fn shared_bytes(&self, way: &Way) -> usize {
-        let own_rows = if self.stages { way.own_rows(self.m) } else { 0 };
+        let own_rows = if self.stages { way.own_rows(self.m, self.shares_rows) } else { 0 };
         way.shared_bytes(self.slot, self.row, own_rows)
+    }
+
+    /// Nanoseconds in which the second-level cache gives the weight, and rows as often as warps or blocks copy them.
+    fn copies_ns(&self, way: &Way, passes: usize) -> f64 {
+        let rows = if way.staged { way.rows } else { way.own_rows(self.m, true) };
+        let copied = self.tiles.div_ceil(way.block_tiles()) * self.chunks * rows * self.row;
+        ((self.bytes + copied) * passes) as f64 / CACHED
     }
 
     /// Expected nanoseconds of a way.
@@ -177,6 +198,13 @@ impl Amount {
         let under_way = warps * (way.tiles * way.ahead * self.chunk_bytes) as f64;
         let share = REACHED * (under_way / UNDER_WAY).min(1.0);
         let memory = self.bytes as f64 * passes as f64 / (gpu.bandwidth * share) * 1e9;
+        let memory = match (self.shares_rows, way.staged) {
+            (true, true) => {
+                memory.max(self.copies_ns(way, passes)) / (MULTIPROCESSOR * blocks / n_sms).min(1.0)
+            }
+            (true, false) => memory.max(self.copies_ns(way, passes)),
+            (false, _) => memory,
+        };
         let eights = (way.rows / 8 * self.parts) as f64;
         let Clocks { chunk, rows, staged } = self.clocks;
         let per_rows = if way.staged { staged } else { rows };

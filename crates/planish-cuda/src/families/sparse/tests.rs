@@ -85,7 +85,7 @@ fn names_come_back() {
         }
     }
     // The last one's rows would not be in shared memory.
-    for name in ["sparse_", "sparse_m8", "sparse_m8r3w4a1", "sparse_m16r1w4a1"] {
+    for name in ["sparse_", "sparse_m8", "sparse_m8r3w4a1", "sparse_m64r1w4a1"] {
         let tactic = Tactic::new(name.to_string(), 1);
         assert!(SparseFamily.sources(&gpu, &sparse::samples()[0], &tactic).is_err(), "{name}");
     }
