@@ -150,6 +150,7 @@ int main(int argc, char **argv) {
         auto inspector = std::unique_ptr<IEngineInspector>(engine->createEngineInspector());
         std::cout << inspector->getEngineInformation(LayerInformationFormat::kJSON) << std::endl;
         std::cout << "errors " << gLogger.counts[1] << ", on " << (isOnHost ? "host" : "device") << std::endl;
+        context.reset();
         for (void *buffer : buffers) CHECK_CUDA(cudaFree(buffer));
         CHECK_CUDA(cudaStreamDestroy(stream));
     } catch (const std::exception &error) {
