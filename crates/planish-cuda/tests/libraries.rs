@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::find::{Which, find};
 use planish_cuda::{Cuda, offline};
-use planish_testing::problems::{conv, matmul};
+use planish_testing::problems::{conv, matmul, quantized};
 
 fn main() -> ExitCode {
     let mut trials =
@@ -35,7 +35,9 @@ fn main() -> ExitCode {
         trials.push(Trial::ignorable_test(format!("{which:?}_takes_every_sample"), move || {
             match find(which) {
                 Ok(_) => {
-                    let problems = [matmul::samples(), conv::samples()].concat();
+                    let wide = [matmul::samples(), conv::samples()].concat();
+                    let bytes = [quantized::products(), quantized::convolutions()].concat();
+                    let problems = [wide, bytes].concat();
                     let described = offline::described_by(which, &problems).unwrap();
                     assert!(!described.is_empty(), "there are no samples");
                     assert!(described.iter().all(|(taken, all)| taken == all), "{described:?}");

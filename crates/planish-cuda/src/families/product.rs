@@ -12,7 +12,7 @@ mod tile;
 #[cfg(test)]
 mod tests;
 
-pub(super) use apart::Apart;
+pub(crate) use apart::Apart;
 pub(crate) use price::Work as Amount;
 pub(crate) use tile::{Math, Split, Way, has_few_rows};
 

@@ -1,6 +1,6 @@
 //! Convolutions by cuDNN 9: each engine configuration that its heuristic proposes is a tactic of its own.
 //!
-//! The graph is the convolution with bias, residual and ReLU; the tactic's name holds the engine's index and its
+//! The graph is the convolution with bias, residual and ReLU, around numbers of 8 bits with their scales; the tactic's name holds the engine's index and its
 //! knobs, from which the plan is made again. Engines that cuDNN notes as nondeterministic are never offered.
 
 mod descriptor;
@@ -16,20 +16,20 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as What, cudnnHandle_t,
 };
 use planish_kernel::{
-    Address, Budget, Call, Candidate, Device, KernelError, KernelErrorKind, Layout, Memory, Operand, Problem,
-    QueueOptions, Tactic, Want,
+    Address, Budget, Call, Candidate, KernelError, KernelErrorKind, Layout, Memory, Operand, Problem, Tactic,
+    Want,
 };
-use planish_tensor::Tensor;
 
 use self::descriptor::{Descriptor, Functions, Making};
 use self::engine::Engine;
 use self::graph::uid;
 use self::shape::{Bias, Shape};
-use super::offered;
+use super::{offered, uploaded};
 use crate::backend::Cuda;
 use crate::driver::Stream;
 use crate::error::CudaError;
 use crate::families::product::Offer;
+use crate::families::product::epilogue::{Bytes, Numbers};
 use crate::family::{Family, Ready, Work};
 use crate::find::Which;
 use crate::formats::Packing;
@@ -38,6 +38,9 @@ use crate::source::Source;
 
 /// What the names of tactics begin with.
 const PREFIX: &str = "cudnn_";
+/// Operands of one number, which lie so far apart.
+const SINGLE: [i64; 3] = [uid::FACTOR, uid::RESIDUAL_SCALE, uid::INVERSE];
+const SINGLE_BYTES: usize = 16;
 /// The most workspace that an engine may ask for.
 const MAX_WORKSPACE: usize = 256 << 20;
 
@@ -173,22 +176,26 @@ impl Family for CudnnFamily {
             })
         })?;
         let constant_bias = match &shape.bias {
-            Some(Bias::Constant(tensor)) => Some(uploaded(cuda, tensor)?),
+            Some(Bias::Constant(tensor)) => Some(uploaded(cuda, tensor.bytes())?),
             Some(Bias::Input(_)) | None => None,
         };
-        Ok(Box::new(Convolution { cuda: cuda.clone(), shape, plan, workspace, constant_bias }))
+        let scales = match shape.bytes == Bytes::default() {
+            true => None,
+            false => Some(uploaded(cuda, &scale_bytes(&shape))?),
+        };
+        Ok(Box::new(Convolution { cuda: cuda.clone(), shape, plan, workspace, constant_bias, scales }))
     }
 }
 
-/// A constant of a region in device memory.
-fn uploaded(cuda: &Cuda, tensor: &Tensor) -> Result<Box<dyn Memory>, KernelError> {
-    let bytes = tensor.bytes();
-    let memory = cuda.allocate(bytes.len())?;
-    let mut queue = cuda.queue(QueueOptions::new(1))?;
-    // SAFETY: the memory was taken for these bytes.
-    unsafe { queue.upload(memory.address(), bytes)? };
-    queue.synchronize()?;
-    Ok(memory)
+/// The single numbers that a graph of 8 bits multiplies by, in the order of [`SINGLE`].
+fn scale_bytes(shape: &Shape) -> Vec<u8> {
+    let Numbers { factor, residual_scale, inverse, .. } =
+        shape.bytes.numbers((f32::NEG_INFINITY, f32::INFINITY));
+    let mut bytes = vec![0; SINGLE.len() * SINGLE_BYTES];
+    for (place, number) in bytes.chunks_exact_mut(SINGLE_BYTES).zip([factor, residual_scale, inverse]) {
+        place[..4].copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
 }
 
 /// A convolution with its execution plan.
@@ -198,6 +205,8 @@ struct Convolution {
     shape: Shape,
     workspace: usize,
     constant_bias: Option<Box<dyn Memory>>,
+    /// As [`scale_bytes`].
+    scales: Option<Box<dyn Memory>>,
     /// Last, so that the library's handle outlives the plan.
     cuda: Cuda,
 }
@@ -223,6 +232,15 @@ impl Work for Convolution {
         }
         if let Some(idx) = shape.residual {
             operands.push((uid::RESIDUAL, input(idx)?));
+        }
+        if let Some(idx) = shape.channel_scales() {
+            operands.push((uid::CHANNELS, input(idx)?));
+        }
+        if let Some(scales) = &self.scales {
+            let is_there =
+                [shape.bytes.factors.is_some(), shape.bytes.residual.is_some(), shape.bytes.output.is_some()];
+            let place = |place: usize| Address(scales.address().0 + (place * SINGLE_BYTES) as u64);
+            operands.extend((0..SINGLE.len()).filter(|at| is_there[*at]).map(|at| (SINGLE[at], place(at))));
         }
         let pointer = |at: Address| std::ptr::without_provenance_mut::<c_void>(at.0 as usize);
         let ids: Vec<i64> = operands.iter().map(|(id, _)| *id).collect();

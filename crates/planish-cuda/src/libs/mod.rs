@@ -3,8 +3,9 @@
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 
-use planish_kernel::Candidate;
+use planish_kernel::{Candidate, Device, KernelError, Memory, QueueOptions};
 
+use crate::backend::Cuda;
 use crate::families::product::Offer;
 
 /// Raised when tactics of the libraries mean something else.
@@ -18,4 +19,14 @@ fn offered(offer: &Offer, prefix: &str, names: impl Iterator<Item = String>, ns:
         offer.candidate(format!("{prefix}{name}"), REVISION, ns * (1.0 + PLACE_PRICE * place as f64))
     };
     names.enumerate().map(candidate).collect()
+}
+
+/// Constants in device memory.
+fn uploaded(cuda: &Cuda, bytes: &[u8]) -> Result<Box<dyn Memory>, KernelError> {
+    let memory = cuda.allocate(bytes.len())?;
+    let mut queue = cuda.queue(QueueOptions::new(1))?;
+    // SAFETY: the memory was taken for these bytes.
+    unsafe { queue.upload(memory.address(), bytes)? };
+    queue.synchronize()?;
+    Ok(memory)
 }

@@ -21,6 +21,8 @@ pub enum To {
 
 /// Of the activations.
 const SCALE: f32 = 0.03125;
+/// Of weights that have one for all columns.
+const WEIGHT_SCALE: f32 = 0.0625;
 
 pub(super) fn quantize() -> Op {
     op::QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 }.into()
@@ -139,6 +141,16 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
     Some(made)
 }
 
+/// The same with one scale for the whole weight, a constant of the region.
+fn per_tensor(mut problem: Problem) -> Problem {
+    // `quantized` puts the scales behind all other inputs.
+    problem.inputs.pop();
+    problem.region.n_inputs -= 1;
+    problem.region.constants.push(Tensor::scalar(WEIGHT_SCALE));
+    problem.region.nodes[1].inputs[1] = Some(Ref::Constant(problem.region.constants.len() as u32 - 1));
+    problem
+}
+
 /// All of them that can be, in turn to bytes and to floats; first of integers, then of floats.
 fn of(problems: &[Problem]) -> Vec<Problem> {
     let each = |dtype: DType, zero: i64| {
@@ -176,7 +188,15 @@ pub fn patches() -> Vec<Problem> {
 
 /// Matrix products.
 pub fn products() -> Vec<Problem> {
-    of(&[matmul::samples(), matmul::products(), matmul::strided_products()].concat())
+    let mut all = of(&[matmul::samples(), matmul::products(), matmul::strided_products()].concat());
+    // Models of others have one scale for a weight.
+    let bare = |problem: Problem| quantized(&problem, DType::I8, 0, To::Bytes(0)).map(per_tensor);
+    all.extend(matmul::products().into_iter().filter_map(bare));
+    for to in [To::Bytes(0), To::F16] {
+        let bare = |problem: Problem| quantized(&problem, DType::F8E4M3FN, 0, to).map(per_tensor);
+        all.extend(matmul::products().into_iter().filter_map(bare));
+    }
+    all
 }
 
 /// Products of wide floats whose results become bytes, integers or floats in turn.

@@ -10,21 +10,21 @@ use planish_tensor::DType;
 
 /// A problem over floats, where it has numbers of 8 bits.
 #[derive(Clone, Debug)]
-pub(in crate::families) struct Apart {
-    pub(in crate::families) dequantized: Dequantized,
+pub(crate) struct Apart {
+    pub(crate) dequantized: Dequantized,
     /// Inputs of the region that are stored in 16 bits and are f32 here.
-    pub(in crate::families) widened: Vec<usize>,
+    pub(crate) widened: Vec<usize>,
 }
 
 impl Apart {
     /// `None` where a problem has no numbers of 8 bits; refused where these are beyond the kernels.
-    pub(in crate::families) fn of(problem: &Problem) -> Result<Option<Apart>, KernelError> {
+    pub(crate) fn of(problem: &Problem) -> Result<Option<Apart>, KernelError> {
         let (wide, widened) = without_casts(problem);
         let dequantized = Dequantized::of(&wide)?;
         Ok(dequantized.map(|dequantized| Apart { dequantized, widened }))
     }
 
-    pub(in crate::families) fn problem(&self) -> &Problem {
+    pub(crate) fn problem(&self) -> &Problem {
         &self.dequantized.problem
     }
 }

@@ -5,12 +5,12 @@ mod bytes;
 
 use std::fmt::Write;
 
-use self::bytes::{Bytes, Numbers};
+pub(crate) use self::bytes::{Bytes, Factors, Numbers};
 use super::apart::Apart;
 use planish_gpu::codegen;
 use planish_gpu::kernel_args;
 use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Residual, Source as From};
-use planish_kernel::{KernelError, Operand, Problem};
+use planish_kernel::{Arithmetic, KernelError, Operand, Problem};
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
@@ -100,6 +100,39 @@ impl Rows {
     }
 }
 
+/// What a region does with the sums of its product, a convolution or a matrix product.
+#[derive(Clone, Debug)]
+pub(crate) struct Following {
+    pub(crate) epilogue: Epilogue,
+    /// The bias, where it is a constant of the region.
+    pub(crate) constant_bias: Option<Tensor>,
+    pub(crate) bytes: Bytes,
+}
+
+impl Following {
+    /// `apart` is the problem over floats, where it has integers.
+    pub(crate) fn of(problem: &Problem, apart: Option<&Apart>) -> Result<Following, KernelError> {
+        let plain = apart.map_or(problem, Apart::problem);
+        let is_conv = matches!(plain.region.nodes[0].op, Op::Conv(_) | Op::ConvTranspose(_));
+        let (epilogue, bias) = match is_conv {
+            true => Epilogue::of_conv(plain, Epilogue::stored)?,
+            false => (Epilogue::stored(plain, 0)?, None),
+        };
+        let bytes = match apart {
+            Some(apart) => Bytes::of(problem, &apart.dequantized, &epilogue)?,
+            None => Bytes::default(),
+        };
+        let residual = epilogue.residual.map(|residual| residual.input as usize);
+        let is_residual = |input: &usize| Some(*input) == residual;
+        if !apart.is_none_or(|apart| apart.widened.iter().all(is_residual)) {
+            return Err(KernelError::unsupported(
+                "after a product: a cast of something else than a residual",
+            ));
+        }
+        Ok(Following { epilogue, constant_bias: bias.cloned(), bytes })
+    }
+}
+
 /// An epilogue with all that a source and a launch need of it.
 #[derive(Clone, Debug)]
 pub(crate) struct TileEpilogue {
@@ -120,24 +153,8 @@ impl TileEpilogue {
         problem: &Problem,
         apart: Option<&Apart>,
     ) -> Result<TileEpilogue, KernelError> {
-        let plain = apart.map_or(problem, Apart::problem);
-        let is_conv = matches!(plain.region.nodes[0].op, Op::Conv(_) | Op::ConvTranspose(_));
-        let (epilogue, bias) = match is_conv {
-            true => Epilogue::of_conv(plain, Epilogue::stored)?,
-            false => (Epilogue::stored(plain, 0)?, None),
-        };
-        let bytes = match apart {
-            Some(apart) => Bytes::of(problem, &apart.dequantized, &epilogue)?,
-            None => Bytes::default(),
-        };
-        let residual = epilogue.residual.map(|residual| residual.input as usize);
-        let is_residual = |input: &usize| Some(*input) == residual;
-        if !apart.is_none_or(|apart| apart.widened.iter().all(is_residual)) {
-            return Err(KernelError::unsupported(
-                "after a product: a cast of something else than a residual",
-            ));
-        }
-        TileEpilogue::new(problem, epilogue, bias.cloned(), bytes)
+        let Following { epilogue, constant_bias, bytes } = Following::of(problem, apart)?;
+        TileEpilogue::new(problem, epilogue, constant_bias, bytes)
     }
 
     /// Refused where types or numbers of inputs are beyond the kernels.
@@ -325,6 +342,8 @@ impl TileEpilogue {
             }
         }
         let [bias, residual, output] = self.types;
+        let in_f8 = problem.numeric.element == Arithmetic::F8 && problem.outputs[0].dtype == DType::F8E4M3FN;
+        let source = source.define("GELU_IN_F8", u32::from(in_f8));
         let source = self.bytes.define(source).define("IN_STEPS", u32::from(self.in_steps()));
         let plain = rows.view(&problem.outputs[0].strides, problem.outputs[0].dtype);
         source

@@ -189,7 +189,7 @@ pub(super) struct Asked {
     pub(super) second: Described,
     pub(super) added: Described,
     pub(super) output: Described,
-    /// The bias is part of the description, so one launch at a time sets it.
+    /// Bias and scales are part of the description, so one launch at a time sets them.
     description: Mutex<Description>,
 }
 
@@ -200,14 +200,10 @@ unsafe impl Sync for Asked {}
 
 impl Asked {
     pub(super) fn new(functions: &Functions, shape: &Shape) -> Result<Asked, CudaError> {
-        let dtype = match shape.dtype {
-            DType::F16 => cudaDataType::CUDA_R_16F,
-            DType::BF16 => cudaDataType::CUDA_R_16BF,
-            _ => cudaDataType::CUDA_R_32F,
-        };
-        let compute = match shape.tf32 {
-            true => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
-            false => cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        let compute = match shape.dtype {
+            DType::I8 => cublasComputeType_t::CUBLAS_COMPUTE_32I,
+            _ if shape.tf32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            _ => cublasComputeType_t::CUBLAS_COMPUTE_32F,
         };
         let mut raw: cublasLtMatmulDesc_t = std::ptr::null_mut();
         // SAFETY: writes a handle.
@@ -235,15 +231,30 @@ impl Asked {
             (Activation::GeluTanh, true) => E::CUBLASLT_EPILOGUE_GELU_BIAS,
         };
         set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as u32)?;
-        if shape.bias.is_some() {
-            set_bias(functions, raw, SOME_ADDRESS)?;
+        if let Some(bias) = shape.bias {
+            set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(bias.taken) as u32)?;
         }
-        let described = |matrix: &Matrix| Described::new(functions, dtype, matrix, shape.n_batch);
+        let some = |is_there: bool| is_there.then_some(SOME_ADDRESS);
+        let by_columns = shape.scaling.columns.is_some();
+        if by_columns {
+            let mode = sys::cublasLtMatmulMatrixScale_t::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F as u32;
+            set(A::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode)?;
+            set(A::CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode)?;
+        }
+        let beside = Beside {
+            bias: some(shape.bias.is_some()),
+            columns: some(by_columns),
+            rows: some(by_columns),
+            steps: some(shape.scaling.steps.is_some()),
+        };
+        beside.set(functions, raw)?;
+        let described =
+            |dtype, matrix: &Matrix| Described::new(functions, type_of(dtype), matrix, shape.n_batch);
         Ok(Asked {
-            first: described(&shape.first)?,
-            second: described(&shape.second)?,
-            added: described(&shape.added)?,
-            output: described(&shape.output)?,
+            first: described(shape.dtype, &shape.first)?,
+            second: described(shape.dtype, &shape.second)?,
+            added: described(shape.scaling.added, &shape.added)?,
+            output: described(shape.scaling.output, &shape.output)?,
             description: Mutex::new(description),
         })
     }
@@ -285,33 +296,64 @@ impl Asked {
         Ok(algorithms)
     }
 
-    /// Calls `run` with the product's description, the bias being at this address.
-    pub(super) fn with_bias(
+    /// Calls `run` with the product's description and what lies beside the matrices.
+    pub(super) fn with(
         &self,
         functions: &Functions,
-        bias: Option<u64>,
+        beside: Beside,
         run: impl FnOnce(cublasLtMatmulDesc_t) -> u32,
     ) -> Result<(), CudaError> {
         let description = self.description.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bias) = bias {
-            set_bias(functions, description.raw, bias)?;
-        }
+        beside.set(functions, description.raw)?;
         check(run(description.raw), "a product by cuBLASLt")
     }
 }
 
-fn set_bias(functions: &Functions, raw: cublasLtMatmulDesc_t, address: u64) -> Result<(), CudaError> {
-    let attribute = cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-    // SAFETY: the attribute is an address.
-    let code = unsafe {
-        (functions.cublasLtMatmulDescSetAttribute)(
-            raw,
-            attribute,
-            (&raw const address).cast(),
-            size_of::<u64>(),
-        )
-    };
-    check(code, "describing a bias")
+/// Addresses of what a product reads beside its matrices, where it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside {
+    pub(super) bias: Option<u64>,
+    /// Scales of our columns and of our rows, which are the library's first and second factor.
+    pub(super) columns: Option<u64>,
+    pub(super) rows: Option<u64>,
+    /// What results are multiplied by before they are rounded.
+    pub(super) steps: Option<u64>,
+}
+
+impl Beside {
+    fn set(self, functions: &Functions, raw: cublasLtMatmulDesc_t) -> Result<(), CudaError> {
+        use cublasLtMatmulDescAttributes_t as A;
+        let all = [
+            (A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, self.bias),
+            (A::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, self.columns),
+            (A::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, self.rows),
+            (A::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, self.steps),
+        ];
+        for (attribute, address) in all {
+            let Some(address) = address else { continue };
+            // SAFETY: these attributes are addresses.
+            let code = unsafe {
+                (functions.cublasLtMatmulDescSetAttribute)(
+                    raw,
+                    attribute,
+                    (&raw const address).cast(),
+                    size_of::<u64>(),
+                )
+            };
+            check(code, "describing a bias or scales")?;
+        }
+        Ok(())
+    }
+}
+
+fn type_of(dtype: DType) -> cudaDataType {
+    match dtype {
+        DType::F16 => cudaDataType::CUDA_R_16F,
+        DType::BF16 => cudaDataType::CUDA_R_16BF,
+        DType::I8 => cudaDataType::CUDA_R_8I,
+        DType::F8E4M3FN => cudaDataType::CUDA_R_8F_E4M3,
+        _ => cudaDataType::CUDA_R_32F,
+    }
 }
 
 /// What algorithms may use; freed when dropped.

@@ -2,12 +2,15 @@
 //! an epilogue of bias, residual and activation.
 
 use planish_kernel::axes::join;
-use planish_kernel::pointwise::{Epilogue, Inst, Unary};
+use planish_kernel::pointwise::{Inst, Unary};
 use planish_kernel::{Arithmetic, KernelError, Operand, Problem, Ref};
 use planish_op::Op;
 use planish_tensor::DType;
 
-use crate::families::product::has_few_rows;
+use super::bytes::{Bias, Scaling};
+use crate::families::product::epilogue::{Bytes, Following};
+use crate::families::product::{Apart, has_few_rows};
+use crate::formats::{Format, Packing};
 
 /// One matrix as the library sees it, columns outermost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,10 +38,14 @@ pub(super) struct Shape {
     /// Inputs of the region.
     pub(super) a: usize,
     pub(super) b: usize,
-    pub(super) bias: Option<usize>,
+    pub(super) bias: Option<Bias>,
     pub(super) residual: Option<usize>,
     pub(super) activation: Activation,
+    /// Of both factors.
     pub(super) dtype: DType,
+    pub(super) scaling: Scaling,
+    /// The second factor, where it is of bytes, with its depth innermost.
+    pub(super) packing: Option<Packing>,
     pub(super) tf32: bool,
     pub(super) n_batch: i32,
     /// In the library's order: its first factor is our second.
@@ -49,13 +56,18 @@ pub(super) struct Shape {
     k: usize,
 }
 
+/// Bytes that the library takes at once.
+const CHUNK: usize = 16;
+
 /// The batch dimensions of a product: sizes and strides of a, b, output and residual, outermost first.
 type Batch = (usize, [usize; 4]);
 
 impl Shape {
     pub(super) fn of(problem: &Problem) -> Result<Shape, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("cuBLASLt: {what}"));
-        let node = problem.region.nodes.first().ok_or_else(|| refuse("an empty region"))?;
+        let apart = Apart::of(problem)?;
+        let plain = apart.as_ref().map_or(problem, Apart::problem);
+        let node = plain.region.nodes.first().ok_or_else(|| refuse("an empty region"))?;
         let (trans_a, trans_b) = match &node.op {
             Op::MatMul(_) => (false, false),
             Op::Gemm(gemm) if gemm.alpha == 1.0 && gemm.beta == 1.0 => (gemm.trans_a, gemm.trans_b),
@@ -68,31 +80,58 @@ impl Shape {
         let (a_at, b_at) = (input(0)?, input(1)?);
         let (a, b) = (&problem.inputs[a_at], &problem.inputs[b_at]);
         let [c] = &problem.outputs[..] else { return Err(refuse("several outputs")) };
+        let dtype = a.dtype;
+        let of_bytes = matches!(dtype, DType::I8 | DType::F8E4M3FN);
         let whole = [a, b, c].iter().all(|operand| operand.rank() >= 2 && !operand.is_empty());
-        if !whole || a.packed.is_some() || b.packed.is_some() {
+        if !whole || a.packed.is_some() || (b.packed.is_some() && !of_bytes) {
             return Err(refuse("vectors, empty or packed factors"));
         }
-        let dtype = a.dtype;
         let fits = match problem.numeric.element {
             Arithmetic::F32 | Arithmetic::Tf32 => dtype == DType::F32,
             Arithmetic::F16 => dtype == DType::F16,
             Arithmetic::Bf16 => dtype == DType::BF16,
+            Arithmetic::I8 => dtype == DType::I8,
+            Arithmetic::F8 => dtype == DType::F8E4M3FN,
             _ => false,
         };
-        if !fits || b.dtype != dtype || c.dtype != dtype || problem.numeric.accumulator != DType::F32 {
-            return Err(refuse("types that are mixed or not f32, f16 or bf16"));
+        let sums = if dtype == DType::I8 { DType::I32 } else { DType::F32 };
+        if !fits || b.dtype != dtype || problem.numeric.accumulator != sums {
+            return Err(refuse("types that are mixed, or that it does not multiply"));
         }
-        let (activation, bias, residual) = after(problem)?;
-        let same_type = |idx: &usize| problem.inputs[*idx].dtype == dtype;
-        if !bias.iter().chain(&residual).all(same_type) {
-            return Err(refuse("a bias or residual of another type"));
+        let following = Following::of(problem, apart.as_ref())?;
+        let (activation, bias, residual) = after(&following)?;
+        let scaling = match of_bytes {
+            true => Scaling::of_bytes(problem, &following)?,
+            false => Scaling::wide(dtype, residual.is_some()),
+        };
+        let bias = bias.map(|input| scaling.bias(problem, input));
+        let floats =
+            bias.map(|bias| bias.stored).into_iter().chain(residual.map(|idx| problem.inputs[idx].dtype));
+        let mut beside = floats.chain([c.dtype]);
+        if !of_bytes && (following.bytes != Bytes::default() || beside.any(|other| other != dtype)) {
+            return Err(refuse("a bias, residual or result of another type"));
+        }
+        if bias.is_some_and(|bias| !bias.stored.is_float() || bias.stored.bits() < 16) {
+            return Err(refuse("a bias of integers"));
         }
         let r = residual.map(|idx| &problem.inputs[idx]);
         if r.is_some_and(|r| r.dims != c.dims) {
             return Err(refuse("a residual that is broadcast"));
         }
         let r = r.unwrap_or(c);
-        let (a_side, b_side) = (Side::of(a, trans_a), Side::of(b, trans_b));
+        let (a_side, mut b_side) = (Side::of(a, trans_a), Side::of(b, trans_b));
+        // Bytes are multiplied with the depth of both factors innermost, in whole chunks of 16.
+        let packing = of_bytes.then(|| {
+            let format = Format::Matrix { per_chunk: CHUNK, transposed: trans_b };
+            Packing { input: b_at, format, dtype }
+        });
+        if of_bytes {
+            let lies = b.constant && b.rank() == 2 && a_side.column == 1 && b_side.rows.is_multiple_of(CHUNK);
+            if !lies {
+                return Err(refuse("bytes that lie otherwise than the library takes them"));
+            }
+            (b_side.row, b_side.column) = (1, b_side.rows);
+        }
         let (c_side, r_side) = (Side::of(c, false), Side::of(r, false));
         let (mut m, n, k) = (a_side.rows, b_side.columns, a_side.columns);
         if b_side.rows != k || (c_side.rows, c_side.columns) != (m, n) {
@@ -132,6 +171,8 @@ impl Shape {
             residual,
             activation,
             dtype,
+            scaling,
+            packing,
             tf32: problem.numeric.element == Arithmetic::Tf32 && !has_few_rows(problem),
             n_batch: i32::try_from(n_batch).map_err(|_| refuse("too many batches"))?,
             first,
@@ -223,9 +264,9 @@ fn joined(batches: &[Batch]) -> Option<(usize, [usize; 4])> {
 }
 
 /// Activation, bias and residual after the product; refused where there is more.
-fn after(problem: &Problem) -> Result<(Activation, Option<usize>, Option<usize>), KernelError> {
+fn after(following: &Following) -> Result<(Activation, Option<usize>, Option<usize>), KernelError> {
     let refuse = |what: &str| Err(KernelError::unsupported(format!("cuBLASLt: {what}")));
-    let epilogue = Epilogue::stored(problem, 0)?;
+    let epilogue = &following.epilogue;
     let mut activation = match (epilogue.lo, epilogue.hi) {
         (f32::NEG_INFINITY, f32::INFINITY) => Activation::None,
         (0.0, f32::INFINITY) => Activation::Relu,
@@ -246,6 +287,9 @@ fn after(problem: &Problem) -> Result<(Activation, Option<usize>, Option<usize>)
         Some(residual) if residual.after_clamp => return refuse("a residual after the activation"),
         other => other.map(|residual| residual.input as usize),
     };
+    if following.constant_bias.is_some() {
+        return refuse("a bias that is part of the region");
+    }
     Ok((activation, epilogue.bias.map(|bias| bias as usize), residual))
 }
 

@@ -21,6 +21,12 @@ pub(super) mod uid {
     pub(in crate::libs::cudnn) const BIAS: i64 = 3;
     pub(in crate::libs::cudnn) const RESIDUAL: i64 = 4;
     pub(in crate::libs::cudnn) const OUTPUT: i64 = 5;
+    /// What each channel of the sums is multiplied by.
+    pub(in crate::libs::cudnn) const CHANNELS: i64 = 6;
+    /// One number each: what all sums, residuals and results are multiplied by.
+    pub(in crate::libs::cudnn) const FACTOR: i64 = 7;
+    pub(in crate::libs::cudnn) const RESIDUAL_SCALE: i64 = 8;
+    pub(in crate::libs::cudnn) const INVERSE: i64 = 9;
     /// Values between operations have numbers from here on.
     pub(in crate::libs::cudnn) const BETWEEN: i64 = 100;
 }
@@ -32,6 +38,9 @@ fn type_of(dtype: DType) -> cudnnDataType_t {
     match dtype {
         DType::F16 => cudnnDataType_t::CUDNN_DATA_HALF,
         DType::BF16 => cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+        DType::I8 => cudnnDataType_t::CUDNN_DATA_INT8,
+        DType::I32 => cudnnDataType_t::CUDNN_DATA_INT32,
+        DType::F8E4M3FN => cudnnDataType_t::CUDNN_DATA_FP8_E4M3,
         _ => cudnnDataType_t::CUDNN_DATA_FLOAT,
     }
 }
@@ -61,10 +70,43 @@ impl Maker<'_> {
             .finish("a tensor")
     }
 
-    /// A value between operations, in f32.
-    fn between(&mut self, dims: &[i64], strides: &[i64]) -> Result<Arc<Descriptor>, CudaError> {
+    /// A value between operations.
+    fn between(&mut self, dtype: DType, dims: &[i64], strides: &[i64]) -> Result<Arc<Descriptor>, CudaError> {
         self.next += 1;
-        self.tensor(cudnnDataType_t::CUDNN_DATA_FLOAT, self.next, dims, strides, true)
+        self.tensor(type_of(dtype), self.next, dims, strides, true)
+    }
+
+    /// An operand with a value for each channel, or with one for all.
+    fn channels(&self, dtype: DType, id: i64, n: i64, rank: usize) -> Result<Arc<Descriptor>, CudaError> {
+        let mut dims = vec![1; rank];
+        dims[1] = n;
+        let mut strides = vec![n; rank];
+        strides[1] = 1;
+        self.tensor(type_of(dtype), id, &dims, &strides, false)
+    }
+
+    /// One pointwise operation on a value, with what it takes beside it.
+    fn then(
+        &self,
+        then: &Then,
+        value: &Arc<Descriptor>,
+        to: &Arc<Descriptor>,
+    ) -> Result<Arc<Descriptor>, CudaError> {
+        use cudnnPointwiseMode_t as Mode;
+        let mut making = Making::new(self.functions, What::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+        let (mode, other, bounds) = match then {
+            Then::Add(other) => (Mode::CUDNN_POINTWISE_ADD, Some(other), None),
+            Then::Multiply(other) => (Mode::CUDNN_POINTWISE_MUL, Some(other), None),
+            Then::Relu(bounds) => (Mode::CUDNN_POINTWISE_RELU_FWD, None, Some(*bounds)),
+        };
+        if let Some(other) = other {
+            making = making.parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[other])?;
+        }
+        making
+            .parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&self.pointwise(mode, bounds)?])?
+            .parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[value])?
+            .parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[to])?
+            .finish("a pointwise operation")
     }
 
     fn pointwise(
@@ -97,11 +139,7 @@ impl Maker<'_> {
             shape.axes.iter().map(|axis| of(axis) as i64).collect()
         };
         Making::new(self.functions, What::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?
-            .set(
-                Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE,
-                Kind::CUDNN_TYPE_DATA_TYPE,
-                &[cudnnDataType_t::CUDNN_DATA_FLOAT],
-            )?
+            .set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Kind::CUDNN_TYPE_DATA_TYPE, &[type_of(sums(shape))])?
             .set(
                 Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE,
                 Kind::CUDNN_TYPE_CONVOLUTION_MODE,
@@ -114,6 +152,18 @@ impl Maker<'_> {
             .integers(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &each(|axis| axis.dilation))?
             .finish("a convolution")
     }
+}
+
+/// One pointwise operation: another operand, or a ReLU.
+enum Then {
+    Add(Arc<Descriptor>),
+    Multiply(Arc<Descriptor>),
+    Relu((f64, f64)),
+}
+
+/// What products are summed in.
+fn sums(shape: &Shape) -> DType {
+    if shape.dtype == DType::I8 { DType::I32 } else { DType::F32 }
 }
 
 /// The graph of a shape.
@@ -131,8 +181,8 @@ pub(super) fn graph(
         .finish("an operation graph")?)
 }
 
-/// Convolution, then residual, bias and ReLU in the order that cuDNN's own fused engines have (sums in f32 commute
-/// but for rounding), the residual last where it comes after the ReLU.
+/// Convolution, scales of 8 bits, then residual, bias and ReLU in the order that cuDNN's own fused engines have (sums in
+/// f32 commute but for rounding), the residual last where it comes after the ReLU, and steps of the result.
 fn operations(
     functions: &Arc<Functions>,
     problem: &Problem,
@@ -141,8 +191,9 @@ fn operations(
     let mut maker = Maker { functions, next: uid::BETWEEN };
     let refuse = || KernelError::unsupported("cuDNN: an image without its channels innermost");
     let dtype = type_of(shape.dtype);
+    let out = &problem.outputs[0];
     let (x_dims, x_strides) = shape.image(&problem.inputs[shape.x]).ok_or_else(refuse)?;
-    let (y_dims, y_strides) = shape.image(&problem.outputs[0]).ok_or_else(refuse)?;
+    let (y_dims, y_strides) = shape.image(out).ok_or_else(refuse)?;
     let x = maker.tensor(dtype, uid::X, &x_dims, &x_strides, false)?;
     let weight = {
         let mut dims = vec![shape.outputs as i64, shape.depth as i64];
@@ -156,44 +207,50 @@ fn operations(
         }
         maker.tensor(dtype, uid::WEIGHT, &dims, &strides, false)?
     };
-    let output = maker.tensor(dtype, uid::OUTPUT, &y_dims, &y_strides, false)?;
-    let bias = match &shape.bias {
-        None => None,
-        Some(_) => {
-            let mut dims = vec![1; y_dims.len()];
-            dims[1] = y_dims[1];
-            let mut strides = vec![y_dims[1]; y_dims.len()];
-            strides[1] = 1;
-            Some(maker.tensor(dtype, uid::BIAS, &dims, &strides, false)?)
-        }
-    };
+    let output = maker.tensor(type_of(out.dtype), uid::OUTPUT, &y_dims, &y_strides, false)?;
+    let (n_channels, rank) = (y_dims[1], y_dims.len());
+    let mut operations = Vec::new();
     let residual = match shape.residual {
         None => None,
         Some(idx) => {
-            let (dims, strides) = shape.image(&problem.inputs[idx]).ok_or_else(refuse)?;
-            Some(maker.tensor(dtype, uid::RESIDUAL, &dims, &strides, false)?)
+            let operand = &problem.inputs[idx];
+            let (dims, strides) = shape.image(operand).ok_or_else(refuse)?;
+            let stored = maker.tensor(type_of(operand.dtype), uid::RESIDUAL, &dims, &strides, false)?;
+            Some(match shape.bytes.residual {
+                None => stored,
+                Some(_) => {
+                    let scale = Then::Multiply(maker.channels(DType::F32, uid::RESIDUAL_SCALE, 1, rank)?);
+                    let wide = maker.between(DType::F32, &dims, &strides)?;
+                    operations.push(maker.then(&scale, &stored, &wide)?);
+                    wide
+                }
+            })
         }
     };
-    /// One pointwise operation: another operand, or a ReLU.
-    enum Then {
-        Add(Arc<Descriptor>),
-        Relu((f64, f64)),
-    }
     let (early, late) = if shape.residual_last { (None, residual) } else { (residual, None) };
-    let chain: Vec<Then> = early
-        .map(Then::Add)
-        .into_iter()
-        .chain(bias.map(Then::Add))
-        .chain(shape.relu.map(Then::Relu))
-        .chain(late.map(Then::Add))
-        .collect();
+    let mut chain = Vec::new();
+    if shape.bytes.factors.is_some() {
+        chain.push(Then::Multiply(maker.channels(DType::F32, uid::FACTOR, 1, rank)?));
+    }
+    if shape.channel_scales().is_some() {
+        chain.push(Then::Multiply(maker.channels(DType::F32, uid::CHANNELS, n_channels, rank)?));
+    }
+    chain.extend(early.map(Then::Add));
+    if let Some(dtype) = shape.bias_type(problem) {
+        chain.push(Then::Add(maker.channels(dtype, uid::BIAS, n_channels, rank)?));
+    }
+    chain.extend(shape.relu.map(Then::Relu));
+    chain.extend(late.map(Then::Add));
+    if shape.bytes.output.is_some() {
+        chain.push(Then::Multiply(maker.channels(DType::F32, uid::INVERSE, 1, rank)?));
+    }
     let convolution = maker.convolution(shape)?;
     let mut value = match chain.is_empty() {
         true => Arc::clone(&output),
-        false => maker.between(&y_dims, &y_strides)?,
+        false => maker.between(sums(shape), &y_dims, &y_strides)?,
     };
     let (one, zero) = ([1.0f32], [0.0f32]);
-    let mut operations = vec![
+    operations.push(
         Making::new(functions, What::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?
             .parts(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, &[&x])?
             .parts(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, &[&weight])?
@@ -202,29 +259,14 @@ fn operations(
             .set(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, Kind::CUDNN_TYPE_FLOAT, &one)?
             .set(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, Kind::CUDNN_TYPE_FLOAT, &zero)?
             .finish("a convolution")?,
-    ];
+    );
     let n_then = chain.len();
-    for (idx, then) in chain.into_iter().enumerate() {
+    for (idx, then) in chain.iter().enumerate() {
         let to = match idx + 1 == n_then {
             true => Arc::clone(&output),
-            false => maker.between(&y_dims, &y_strides)?,
+            false => maker.between(DType::F32, &y_dims, &y_strides)?,
         };
-        let mut making = Making::new(functions, What::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
-        let pointwise = match &then {
-            Then::Add(other) => {
-                making = making.parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[other])?;
-                maker.pointwise(cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD, None)?
-            }
-            Then::Relu(bounds) => {
-                maker.pointwise(cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD, Some(*bounds))?
-            }
-        };
-        let operation = making
-            .parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&pointwise])?
-            .parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[&value])?
-            .parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[&to])?
-            .finish("a pointwise operation")?;
-        operations.push(operation);
+        operations.push(maker.then(then, &value, &to)?);
         value = to;
     }
     Ok(operations)
@@ -238,8 +280,7 @@ pub(crate) fn describe(problems: &[Problem]) -> Result<Vec<(usize, usize)>, Kern
     for problem in problems {
         let Ok(shape) = Shape::of(problem) else { continue };
         let laid = super::laid(problem, &shape);
-        let after = usize::from(shape.bias.is_some()) + usize::from(shape.relu.is_some());
-        taken.push((operations(&functions, &laid, &shape)?.len(), 1 + after));
+        taken.push((operations(&functions, &laid, &shape)?.len(), shape.n_operations()));
     }
     Ok(taken)
 }

@@ -1,11 +1,12 @@
-//! A region as one convolution with what cuDNN fuses after it: bias, residual, ReLU.
+//! A region as one convolution with what cuDNN fuses after it: scales, bias, residual, ReLU, rounding to 8 bits.
 
-use planish_kernel::pointwise::Epilogue;
 use planish_kernel::{Arithmetic, KernelError, Operand, Problem, Ref};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
 use planish_tensor::{DType, Dim, Tensor};
 
+use crate::families::product::Apart;
+use crate::families::product::epilogue::{Bytes, Factors, Following};
 use crate::formats::{Format, Packing};
 
 /// An axis of size 1 under a window of one tap: what makes a 1-D image a 2-D one.
@@ -34,7 +35,10 @@ pub(super) struct Shape {
     pub(super) relu: Option<(f64, f64)>,
     /// Two or three spatial axes.
     pub(super) axes: Vec<PlacedAxis>,
+    /// Of both factors, in memory.
     pub(super) dtype: DType,
+    /// What leads from 8 bits and back to them.
+    pub(super) bytes: Bytes,
     pub(super) element: Arithmetic,
     /// Images, output channels, channels that one output reads.
     pub(super) n_images: usize,
@@ -45,7 +49,9 @@ pub(super) struct Shape {
 impl Shape {
     pub(super) fn of(problem: &Problem) -> Result<Shape, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("cuDNN: {what}"));
-        let node = problem.region.nodes.first().ok_or_else(|| refuse("an empty region"))?;
+        let apart = Apart::of(problem)?;
+        let plain = apart.as_ref().map_or(problem, Apart::problem);
+        let node = plain.region.nodes.first().ok_or_else(|| refuse("an empty region"))?;
         let Op::Conv(conv) = &node.op else { return Err(refuse("no convolution")) };
         let input = |place: usize| match node.inputs.get(place).copied().flatten() {
             Some(Ref::Input(idx)) if (idx as usize) < problem.inputs.len() => Ok(idx as usize),
@@ -63,10 +69,13 @@ impl Shape {
             Arithmetic::F32 | Arithmetic::Tf32 => dtype == DType::F32,
             Arithmetic::F16 => dtype == DType::F16,
             Arithmetic::Bf16 => dtype == DType::BF16,
+            Arithmetic::I8 => dtype == DType::I8,
+            Arithmetic::F8 => dtype == DType::F8E4M3FN,
             _ => false,
         };
-        if !fits || weight.dtype != dtype || out.dtype != dtype || problem.numeric.accumulator != DType::F32 {
-            return Err(refuse("types that are mixed or not f32, f16 or bf16"));
+        let sums = if element == Arithmetic::I8 { DType::I32 } else { DType::F32 };
+        if !fits || weight.dtype != dtype || problem.numeric.accumulator != sums {
+            return Err(refuse("types that are mixed, or that it does not multiply"));
         }
         let kernel: Vec<Dim> = weight.dims[2..].iter().map(|size| Dim::from(*size)).collect();
         let window = conv.window();
@@ -85,29 +94,21 @@ impl Shape {
             relu: None,
             axes,
             dtype,
+            bytes: Bytes::default(),
             element,
             n_images: x.dims[0],
             outputs: weight.dims[0],
             depth: weight.dims[1],
         };
-        shape.take_behind(problem)?;
+        shape.take_behind(problem, Following::of(problem, apart.as_ref())?)?;
         Ok(shape)
     }
 
     /// What follows the convolution; refused where it is more than cuDNN fuses.
-    fn take_behind(&mut self, problem: &Problem) -> Result<(), KernelError> {
+    fn take_behind(&mut self, problem: &Problem, following: Following) -> Result<(), KernelError> {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("cuDNN: {what}")));
-        let place = problem.region.nodes[0].inputs.get(2).copied().flatten();
-        let constant = problem.region.constant(place).cloned();
-        let epilogue = match &constant {
-            None => Epilogue::stored(problem, 0)?,
-            Some(_) => {
-                let mut bare = problem.clone();
-                bare.region.nodes[0].inputs.truncate(2);
-                Epilogue::stored(&bare, 0)?
-            }
-        };
-        if epilogue.program.is_some() || (epilogue.bias.is_some() && constant.is_some()) {
+        let Following { epilogue, constant_bias, bytes } = following;
+        if epilogue.program.is_some() {
             return refuse("more than bias, residual and ReLU after a convolution");
         }
         self.relu = match (epilogue.lo, epilogue.hi) {
@@ -115,23 +116,52 @@ impl Shape {
             (f32::NEG_INFINITY, _) => return refuse("a clamp without a lower bound"),
             (lo, hi) => Some((f64::from(lo), f64::from(hi.min(f32::MAX)))),
         };
-        self.bias = match (constant, epilogue.bias) {
+        self.bias = match (constant_bias, epilogue.bias) {
             (Some(tensor), _) => Some(Bias::Constant(tensor)),
             (None, Some(idx)) => Some(Bias::Input(idx as usize)),
             (None, None) => None,
         };
-        let bias_type = match &self.bias {
-            Some(Bias::Constant(tensor)) => Some(tensor.dtype()),
-            Some(Bias::Input(idx)) => Some(problem.inputs[*idx].dtype),
-            None => None,
-        };
         self.residual = epilogue.residual.map(|residual| residual.input as usize);
         self.residual_last = epilogue.residual.is_some_and(|residual| residual.after_clamp);
-        let residual_type = self.residual.map(|idx| problem.inputs[idx].dtype);
-        if bias_type.into_iter().chain(residual_type).any(|dtype| dtype != self.dtype) {
-            return refuse("a bias or residual of another type");
+        let out = problem.outputs[0].dtype;
+        let floats = self.bias_type(problem).into_iter();
+        let floats = floats
+            .chain(self.residual.filter(|_| bytes.residual.is_none()).map(|idx| problem.inputs[idx].dtype));
+        let mut floats = floats.chain(bytes.output.is_none().then_some(out));
+        // What is multiplied in 8 bits, or stored in them, may have floats of any type beside it.
+        let known = [DType::F32, DType::F16, DType::BF16];
+        let fits = match bytes == Bytes::default() {
+            true => floats.all(|dtype| dtype == self.dtype),
+            false => floats.all(|dtype| known.contains(&dtype)),
+        };
+        let stored = bytes.residual.iter().chain(&bytes.output);
+        let is_plain = |dtype: DType, zero: i32| matches!(dtype, DType::I8 | DType::F8E4M3FN) && zero == 0;
+        if !fits || !stored.into_iter().all(|stored| is_plain(stored.dtype, stored.zero)) {
+            return refuse("a bias, residual or result of another type, or not around zero");
         }
+        self.bytes = bytes;
         Ok(())
+    }
+
+    /// The type that the bias is stored in, where there is one.
+    pub(super) fn bias_type(&self, problem: &Problem) -> Option<DType> {
+        self.bias.as_ref().map(|bias| match bias {
+            Bias::Constant(tensor) => tensor.dtype(),
+            Bias::Input(idx) => problem.inputs[*idx].dtype,
+        })
+    }
+
+    /// The input with what each channel of the sums is multiplied by.
+    pub(super) fn channel_scales(&self) -> Option<usize> {
+        self.bytes.factors.and_then(|Factors { columns, .. }| columns)
+    }
+
+    /// Operations of its graph.
+    pub(super) fn n_operations(&self) -> usize {
+        let scales = usize::from(self.bytes.factors.is_some()) + usize::from(self.channel_scales().is_some());
+        let residual = usize::from(self.residual.is_some()) + usize::from(self.bytes.residual.is_some());
+        let rest = [self.bias.is_some(), self.relu.is_some(), self.bytes.output.is_some()];
+        1 + scales + residual + rest.into_iter().filter(|is_there| *is_there).count()
     }
 
     pub(super) fn taps(&self) -> usize {
@@ -145,7 +175,7 @@ impl Shape {
 
     /// How weights are packed: as those of our own kernels, which are the same bytes where rows need no padding.
     pub(super) fn packing(&self) -> Packing {
-        let per_chunk = if self.dtype == DType::F32 { 4 } else { 8 };
+        let per_chunk = 128 / self.dtype.bits();
         let fits = (self.taps() * self.depth).is_multiple_of(per_chunk);
         let format = Format::Conv { per_chunk: if fits { per_chunk } else { 1 } };
         Packing { input: self.weight, format, dtype: self.dtype }

@@ -10,36 +10,36 @@ use crate::source::Source;
 
 /// Which of a product's operands are bytes; none by default.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Bytes {
+pub(crate) struct Bytes {
     /// Where both factors are.
-    pub(super) factors: Option<Factors>,
-    pub(super) residual: Option<Quantization>,
-    pub(super) output: Option<Quantization>,
+    pub(crate) factors: Option<Factors>,
+    pub(crate) residual: Option<Quantization>,
+    pub(crate) output: Option<Quantization>,
     /// Inputs of the region that are dequantized.
-    pub(super) inputs: Vec<usize>,
+    pub(crate) inputs: Vec<usize>,
 }
 
 /// What sums of products of bytes are multiplied by.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Factors {
-    factor: f32,
+pub(crate) struct Factors {
+    pub(crate) factor: f32,
     /// An input of the region with a scale for each column.
-    columns: Option<usize>,
+    pub(crate) columns: Option<usize>,
 }
 
 /// What kernels are given beside addresses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
-    pub(super) factor: f32,
-    pub(super) residual_scale: f32,
-    pub(super) inverse: f32,
-    pub(super) lo: f32,
-    pub(super) hi: f32,
+pub(crate) struct Numbers {
+    pub(crate) factor: f32,
+    pub(crate) residual_scale: f32,
+    pub(crate) inverse: f32,
+    pub(crate) lo: f32,
+    pub(crate) hi: f32,
 }
 
 impl Bytes {
     /// The bytes of a problem whose product is the first node of `apart`; refused where they are beyond the kernels.
-    pub(super) fn of(
+    pub(crate) fn of(
         problem: &Problem,
         apart: &Dequantized,
         epilogue: &Epilogue,
@@ -95,11 +95,11 @@ impl Bytes {
         Ok(Bytes { factors, residual: stored, output: apart.output, inputs })
     }
 
-    pub(super) fn scales(&self) -> Option<usize> {
+    pub(crate) fn scales(&self) -> Option<usize> {
         self.factors.and_then(|factors| factors.columns)
     }
 
-    pub(super) fn numbers(&self, (lo, hi): (f32, f32)) -> Numbers {
+    pub(crate) fn numbers(&self, (lo, hi): (f32, f32)) -> Numbers {
         Numbers {
             factor: self.factors.map_or(1.0, |factors| factors.factor),
             residual_scale: self.residual.map_or(1.0, |residual| residual.scale),
@@ -110,7 +110,7 @@ impl Bytes {
     }
 
     /// The same in steps of the output, between its least and its largest integer.
-    pub(super) fn in_steps(&self, bounds: (f32, f32)) -> Numbers {
+    pub(crate) fn in_steps(&self, bounds: (f32, f32)) -> Numbers {
         let Numbers { factor, residual_scale, inverse, lo, hi } = self.numbers(bounds);
         let (least, most) = self.range();
         let zero = self.output.map_or(0, |output| output.zero);
@@ -134,7 +134,7 @@ impl Bytes {
     }
 
     /// As epilogue.cuh takes it. Zero points are part of the text: few differ from zero.
-    pub(super) fn define(&self, source: Source) -> Source {
+    pub(crate) fn define(&self, source: Source) -> Source {
         let scale = match self.factors {
             None => 0,
             Some(Factors { columns: None, .. }) => 1,
