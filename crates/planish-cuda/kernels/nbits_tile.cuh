@@ -1,7 +1,8 @@
 // Chunks of weights of few bits for few_rows.cu. nbits.cuh stands in front.
 //
 // Set from outside, besides: H (what products are taken in, f16 or bf16) and X_T (what rows are stored in; rows of f32 become
-// three numbers of bf16 each, whose sum they are); TURN, from a chunk of a warp to its next.
+// three numbers of bf16 each, whose sum they are); TURN, from a chunk of a warp to its next; SCALED (1: weights are rounded to
+// H with their scales, which are stored so, before they are multiplied; 0: sums of each block are scaled).
 
 constexpr int PARTS = sizeof(X_T) == 4 ? 3 : 1;
 constexpr int SHARE = GROUP / 4;          // elements of a lane in a group
@@ -41,6 +42,15 @@ struct RowParts {
     }
   }
 };
+
+#if SCALED
+// A number of 16 bits twice.
+PL_INLINE u32 both_halves(S_T v) {
+  union { S_T each[2]; u32 word; } u;
+  u.each[0] = u.each[1] = v;
+  return u.word;
+}
+#endif
 
 // Each lane copies what it reads itself, so that no lane waits for another: 16 bytes of integers, then scales and zero points
 // of each segment. One scale a column stays in registers.
@@ -114,6 +124,20 @@ struct Tile {
     const u32 words[4] = {own.x, own.y, own.z, own.w};
     const Scaling by = scaling(slot, group * SEGMENTS / (DEPTH / GROUP), lane);
     const Offsets offsets = offsets_of<H>(by, none);
+#if SCALED
+    // Many rows: scaling four words of a step costs less than scaling all their sums.
+    const u32 scales[2] = {both_halves(by.scale[0]), both_halves(by.scale[1])};
+#pragma unroll
+    for (int q = 0; q < GROUP / 16; q++) {
+      u32 w[4];
+      fragment_of<H>(w, words, group * (GROUP / 16) + q, offsets, none);
+      // A product and minus zero.
+#pragma unroll
+      for (int e = 0; e < 4; e++) w[e] = fused2<H>(w[e], scales[e & 1], 0x80008000u);
+#pragma unroll
+      for (int j = 0; j < M8; j++) multiply<H>(sum[j], w, rows[j].v[0][2 * q], rows[j].v[0][2 * q + 1]);
+    }
+#else
     float acc[M8][4];
 #pragma unroll
     for (int j = 0; j < M8; j++)
@@ -134,5 +158,6 @@ struct Tile {
     for (int j = 0; j < M8; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) sum[j][e] = fmaf(acc[j][e], e < 2 ? first : second, sum[j][e]);
+#endif
   }
 };

@@ -159,6 +159,7 @@ impl FewRows<'_> {
             .define("TILES", way.tiles)
             .define("WARPS", way.warps)
             .define("STAGED", u8::from(way.staged))
+            .define("SCALED", u8::from(way.scaled))
             .define("OWN_ROWS", own_rows)
             .define("TURN", way.sharers())
             .define("AHEAD", way.ahead)

@@ -60,6 +60,9 @@ impl Form {
 /// The launches of a way.
 fn direct(posed: &Posed, problem: &Problem, way: Way) -> Result<Plan, KernelError> {
     let Some(reads) = posed.reads() else { return refuse("nbits: blocks that are no multiple of 16") };
+    if way.scaled && !posed.scales_first() {
+        return refuse("nbits: scales of another type than products");
+    }
     let [n_tiles, n_chunks] = posed.tiles();
     let product = FewRows {
         problem,

@@ -33,7 +33,7 @@ const CONTENT: &str = include_str!("../../kernels/sparse_tile.cuh");
 const SHARE: usize = 8;
 
 /// Clocks of a scheduler for a chunk of a tile. Nothing is converted; eight rows are loaded and multiplied twice.
-const CLOCKS: Clocks = Clocks { chunk: 30.0, rows: 50.0, staged: 50.0 };
+const CLOCKS: Clocks = Clocks { chunk: 30.0, rows: 50.0, staged: 50.0, scaled: None };
 
 /// Products with sparse weights.
 pub(crate) struct SparseFamily;

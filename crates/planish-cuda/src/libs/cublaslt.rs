@@ -218,7 +218,12 @@ impl Work for Matmul {
         let pointer = |at: Address| std::ptr::without_provenance_mut::<c_void>(at.0 as usize);
         let output = call.outputs.first().copied().ok_or_else(missing)?;
         let (a, b) = (input(shape.a)?, input(shape.b)?);
-        let added = shape.residual.map(input).transpose()?.unwrap_or(output);
+        // Where nothing is added it is not read, but must lie elsewhere than a result of another type.
+        let added = match shape.residual.map(input).transpose()? {
+            Some(added) => added,
+            None if shape.scaling.added == shape.scaling.output => output,
+            None => a,
+        };
         let bias = match (shape.bias, &self.converted) {
             (None, _) => None,
             (Some(bias), None) => Some(input(bias.input)?.0),

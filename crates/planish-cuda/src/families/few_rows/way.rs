@@ -13,6 +13,8 @@ pub(in crate::families) struct Way {
     pub(in crate::families) warps: usize,
     /// Whether warps have tiles of their own, and rows come into shared memory for all of them.
     pub(in crate::families) staged: bool,
+    /// Whether weights are scaled before they are multiplied, not the sums of their blocks.
+    pub(in crate::families) scaled: bool,
     /// Chunks of each tile under way.
     pub(in crate::families) ahead: usize,
     /// Blocks that share a tile's chunks.
@@ -25,13 +27,16 @@ const MOST_SUMS_OF_PARTS: usize = 4;
 const MOST_ROWS: usize = 64;
 /// Rows that each warp may copy for itself: those of more take longer to come than the weight.
 const MOST_OWN_ROWS: usize = 32;
+/// Fewer sums are scaled at the end of blocks for less.
+const LEAST_ROWS_SCALED: usize = 64;
 
 impl Way {
-    /// As in `m8r1w8a4`, `m16r2w4a2_s4` or, staged, `m64r2w8a4x`.
+    /// As in `m8r1w8a4`, `m16r2w4a2_s4` or, staged, `m64r2w8a4x` and `m64r2w8a4xh`.
     pub(in crate::families) fn name(&self) -> String {
-        let Way { rows, tiles, warps, staged, ahead, split } = self;
+        let Way { rows, tiles, warps, staged, scaled, ahead, split } = self;
         let split = if *split > 1 { format!("_s{split}") } else { String::new() };
-        format!("m{rows}r{tiles}w{warps}a{ahead}{}{split}", if *staged { "x" } else { "" })
+        let (staged, scaled) = (if *staged { "x" } else { "" }, if *scaled { "h" } else { "" });
+        format!("m{rows}r{tiles}w{warps}a{ahead}{staged}{scaled}{split}")
     }
 
     /// The way of a name, which may come from a file that nobody vouches for.
@@ -44,10 +49,11 @@ impl Way {
         let tiles = rows.flat_map(|rows| [1, 2, 4].map(|tiles| (rows, tiles)));
         let warps = tiles.flat_map(|(rows, tiles)| [2, 4, 8, 16].map(|warps| (rows, tiles, warps)));
         let ahead = warps.flat_map(|own| [1, 2, 4, 8].map(|ahead| (own, ahead)));
-        let staged = ahead.flat_map(|own| [false, true].map(|staged| (own, staged)));
+        let kinds = [(false, false), (true, false), (true, true)];
+        let staged = ahead.flat_map(move |own| kinds.map(|kind| (own, kind)));
         staged
-            .flat_map(|(((rows, tiles, warps), ahead), staged)| {
-                [1, 2, 4, 8].map(|split| Way { rows, tiles, warps, staged, ahead, split })
+            .flat_map(|(((rows, tiles, warps), ahead), (staged, scaled))| {
+                [1, 2, 4, 8].map(|split| Way { rows, tiles, warps, staged, scaled, ahead, split })
             })
             .filter(Way::fits)
     }
@@ -55,7 +61,8 @@ impl Way {
     /// Few sums leave a lane registers for what is under way; rows in shared memory need none, and two slots at least.
     fn fits(&self) -> bool {
         let is_staged_well = !self.staged || self.ahead > 1 && self.rows > 8 && self.warps > 2;
-        self.sums() <= 2 * MOST_SUMS && self.tiles * self.ahead <= 16 && is_staged_well
+        let is_scaled_well = !self.scaled || self.rows >= LEAST_ROWS_SCALED;
+        self.sums() <= 2 * MOST_SUMS && self.tiles * self.ahead <= 16 && is_staged_well && is_scaled_well
     }
 
     /// Tiles times eights of rows.
@@ -101,7 +108,7 @@ impl Way {
             let may_stage = match way.staged {
                 true => amount.stages,
                 false => !amount.shares_rows || way.own_rows(amount.m, true) > 0,
-            };
+            } && (!way.scaled || amount.clocks.scaled.is_some());
             // Rows in shared memory leave registers to sums, as many as a block of so many warps has.
             let most_sums = match (way.staged, amount.shares_rows) {
                 (true, _) => most_sums,
@@ -154,6 +161,8 @@ pub(in crate::families) struct Clocks {
     pub(in crate::families) chunk: f64,
     pub(in crate::families) rows: f64,
     pub(in crate::families) staged: f64,
+    /// The last where weights are scaled before they are multiplied; `None` where they cannot be.
+    pub(in crate::families) scaled: Option<f64>,
 }
 
 /// Nanoseconds of a launch in a graph, of what a block does before its first product and after its last, and of the second
@@ -206,8 +215,9 @@ impl Amount {
             (false, _) => memory,
         };
         let eights = (way.rows / 8 * self.parts) as f64;
-        let Clocks { chunk, rows, staged } = self.clocks;
-        let per_rows = if way.staged { staged } else { rows };
+        let Clocks { chunk, rows, staged, scaled } = self.clocks;
+        let own = if way.staged { staged } else { rows };
+        let per_rows = scaled.filter(|_| way.scaled).unwrap_or(own);
         let per_chunk = chunk + eights * per_rows * (0.5 + 0.5 / way.tiles as f64);
         let chunks = (self.tiles * self.chunks * passes) as f64;
         let busy = (blocks * way.warps as f64).min(4.0 * n_sms);

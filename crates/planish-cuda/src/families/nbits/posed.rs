@@ -15,7 +15,9 @@ use crate::gpu::Gpu;
 const CHUNK_BYTES: usize = 512;
 /// Integers become numbers once, each eight rows are loaded and multiplied. Of the best ways of 8 to 64 rows at 4096 x 11008 on
 /// an H200.
-const CLOCKS: Clocks = Clocks { chunk: 50.0, rows: 85.0, staged: 100.0 };
+const CLOCKS: Clocks = Clocks { chunk: 50.0, rows: 85.0, staged: 100.0, scaled: None };
+/// Clocks for eight rows and a depth of 64 where weights are scaled first, of 64 rows at 4096 x 11008.
+const SCALED_CLOCKS: f64 = 75.0;
 
 /// A product of rows and a weight of few bits.
 #[derive(Clone, Debug)]
@@ -139,6 +141,7 @@ impl Posed {
         let row = codes::chunk_depth(self.bits()) * problem.inputs[self.x].dtype.bits() / 8;
         let stages = parts == 1 && self.k.is_multiple_of(8);
         let bytes = problem.traffic_bytes();
+        let scaled = self.scales_first().then_some(SCALED_CLOCKS * row as f64 / 128.0);
         Amount {
             m: self.m,
             tiles,
@@ -150,8 +153,15 @@ impl Posed {
             row,
             stages,
             shares_rows: false,
-            clocks: CLOCKS,
+            clocks: Clocks { scaled, ..CLOCKS },
         }
+    }
+
+    /// Whether weights may be scaled before they are multiplied: scales are of the type of the rows, of 16 bits.
+    pub(super) fn scales_first(&self) -> bool {
+        let inputs = &self.weight.problem.inputs;
+        let dtype = inputs[self.weight.scales].dtype;
+        dtype == inputs[self.x].dtype && dtype.bits() == 16
     }
 
     /// What tensor cores take products in: rows of f32 in three parts of bf16.
