@@ -3,10 +3,13 @@
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 
+use planish_kernel::pointwise::{Inst, Reg, Unary};
 use planish_kernel::{Candidate, Device, KernelError, Memory, QueueOptions};
+use planish_tensor::DType;
 
 use crate::backend::Cuda;
 use crate::families::product::Offer;
+use crate::families::product::epilogue::Following;
 
 /// Raised when tactics of the libraries mean something else.
 const REVISION: u32 = 1;
@@ -29,4 +32,24 @@ fn uploaded(cuda: &Cuda, bytes: &[u8]) -> Result<Box<dyn Memory>, KernelError> {
     unsafe { queue.upload(memory.address(), bytes)? };
     queue.synchronize()?;
     Ok(memory)
+}
+
+/// The one function of each sum that follows bias, residual and bounds, if any; refused where there is more. What rounds
+/// results to the type that they are stored in says nothing.
+fn function_after(following: &Following, stored: DType) -> Result<Option<Unary>, KernelError> {
+    let Some(program) = &following.epilogue.program else { return Ok(None) };
+    let rounds = match stored {
+        DType::F16 => Some(Unary::RoundF16),
+        DType::BF16 => Some(Unary::RoundBf16),
+        _ => None,
+    };
+    let code = match program.code.split_last() {
+        Some((Inst::Unary(last, _), rest)) if Some(*last) == rounds => rest,
+        _ => &program.code[..],
+    };
+    match code {
+        [Inst::Running] if program.outputs.len() == 1 => Ok(None),
+        [Inst::Running, Inst::Unary(function, Reg(0))] if program.outputs.len() == 1 => Ok(Some(*function)),
+        _ => Err(KernelError::unsupported("more than one function after bias and residual")),
+    }
 }

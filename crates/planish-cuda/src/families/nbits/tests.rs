@@ -16,12 +16,17 @@ use crate::trial;
 
 /// Sums of up to 512 products of numbers up to 2 and weights up to 255 times a scale below 2, in f32.
 const SUMS: Tolerance = Tolerance { relative: 1e-5, absolute: 2e-2 };
+/// The same where weights are rounded to f16 first: each of up to 192 products of at most 1020 is off by a 4096th, in either
+/// direction, and their sum by about the root of 192 times that.
+const ROUNDED_SUMS: Tolerance = Tolerance { relative: 1e-3, absolute: 3.5 };
 /// Integers times scales, rounded once.
 const NUMBERS: Tolerance = Tolerance { relative: 1e-7, absolute: 0.0 };
 
 /// The tactics that are plans of launches, of which each problem is run by some.
 struct Direct {
     most: usize,
+    /// Those that scale weights before they multiply them.
+    scaled: bool,
 }
 
 impl Family for Direct {
@@ -32,6 +37,8 @@ impl Family for Direct {
     fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let mut all = NBitsFamily.candidates(gpu, problem, &Budget::WIDE);
         all.retain(|candidate| !candidate.tactic.name.starts_with(&format!("{PREFIX}{}", expand::PREFIX)));
+        let is_scaled = |candidate: &Candidate| candidate.tactic.name.contains("xh");
+        all.retain(|candidate| is_scaled(candidate) == self.scaled);
         let step = all.len().div_ceil(self.most).max(1);
         all.into_iter().step_by(step).collect()
     }
@@ -48,8 +55,22 @@ impl Family for Direct {
 #[test]
 fn few_rows() {
     for (seed, problem) in nbits::samples().iter().enumerate() {
-        trial::check(&Direct { most: 2 }, problem, seed as u64, SUMS);
+        trial::check(&Direct { most: 2, scaled: false }, problem, seed as u64, SUMS);
     }
+}
+
+#[test]
+fn many_rows_of_scaled_weights() {
+    let mut n_checked = 0;
+    for (seed, problem) in nbits::samples().iter().enumerate() {
+        let scaled = Direct { most: 2, scaled: true };
+        if scaled.candidates(&Gpu::known("h200").unwrap(), problem, &Budget::WIDE).is_empty() {
+            continue;
+        }
+        trial::check(&scaled, problem, seed as u64, ROUNDED_SUMS);
+        n_checked += 1;
+    }
+    assert!(n_checked > 0, "no sample has as many rows");
 }
 
 #[test]
@@ -57,7 +78,7 @@ fn edges() {
     for (seed, problem) in nbits::of_all_sizes().iter().enumerate() {
         let takes = Posed::of(problem).is_ok_and(|posed| posed.reads().is_some() && posed.m > 0);
         if takes {
-            trial::check(&Direct { most: 1 }, problem, seed as u64, SUMS);
+            trial::check(&Direct { most: 1, scaled: false }, problem, seed as u64, SUMS);
         }
     }
 }

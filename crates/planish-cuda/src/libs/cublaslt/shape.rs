@@ -2,7 +2,7 @@
 //! an epilogue of bias, residual and activation.
 
 use planish_kernel::axes::join;
-use planish_kernel::pointwise::{Inst, Unary};
+use planish_kernel::pointwise::Unary;
 use planish_kernel::{Arithmetic, KernelError, Operand, Problem, Ref};
 use planish_op::Op;
 use planish_tensor::DType;
@@ -11,6 +11,7 @@ use super::bytes::{Bias, Scaling};
 use crate::families::product::epilogue::{Bytes, Following};
 use crate::families::product::{Apart, has_few_rows};
 use crate::formats::{Format, Packing};
+use crate::libs::function_after;
 
 /// One matrix as the library sees it, columns outermost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +100,7 @@ impl Shape {
             return Err(refuse("types that are mixed, or that it does not multiply"));
         }
         let following = Following::of(problem, apart.as_ref())?;
-        let (activation, bias, residual) = after(&following)?;
+        let (activation, bias, residual) = after(&following, c.dtype)?;
         let scaling = match of_bytes {
             true => Scaling::of_bytes(problem, &following)?,
             false => Scaling::wide(dtype, residual.is_some()),
@@ -264,7 +265,10 @@ fn joined(batches: &[Batch]) -> Option<(usize, [usize; 4])> {
 }
 
 /// Activation, bias and residual after the product; refused where there is more.
-fn after(following: &Following) -> Result<(Activation, Option<usize>, Option<usize>), KernelError> {
+fn after(
+    following: &Following,
+    stored: DType,
+) -> Result<(Activation, Option<usize>, Option<usize>), KernelError> {
     let refuse = |what: &str| Err(KernelError::unsupported(format!("cuBLASLt: {what}")));
     let epilogue = &following.epilogue;
     let mut activation = match (epilogue.lo, epilogue.hi) {
@@ -272,16 +276,10 @@ fn after(following: &Following) -> Result<(Activation, Option<usize>, Option<usi
         (0.0, f32::INFINITY) => Activation::Relu,
         _ => return refuse("a clamp that is not ReLU"),
     };
-    if let Some(program) = &epilogue.program {
-        // Nothing but the running value and one function of it.
-        let is_gelu = match &program.code[..] {
-            [Inst::Running, Inst::Unary(Unary::GeluTanh, x)] => x.0 == 0 && program.outputs.len() == 1,
-            _ => false,
-        };
-        if !is_gelu || activation != Activation::None {
-            return refuse("a program after the product");
-        }
-        activation = Activation::GeluTanh;
+    match function_after(following, stored)? {
+        None => {}
+        Some(Unary::GeluTanh) if activation == Activation::None => activation = Activation::GeluTanh,
+        Some(_) => return refuse("another function than GELU by tanh"),
     }
     let residual = match epilogue.residual {
         Some(residual) if residual.after_clamp => return refuse("a residual after the activation"),
@@ -297,6 +295,8 @@ fn after(following: &Following) -> Result<(Activation, Option<usize>, Option<usi
 mod tests {
     use super::*;
     use planish_kernel::{Layout, Numeric, Region, RegionNode};
+    use planish_testing::problems::matmul::matmul;
+    use planish_testing::problems::quantized::{To, quantized};
 
     fn problem(a: &[usize], b: &[usize], c: &[usize], op: Op) -> Problem {
         Problem {
@@ -355,5 +355,50 @@ mod tests {
         assert_eq!(with(gelu(planish_op::GeluApproximation::Tanh)).unwrap(), Activation::GeluTanh);
         assert!(with(gelu(planish_op::GeluApproximation::None)).is_err());
         assert!(with(planish_op::Tanh {}.into()).is_err());
+    }
+
+    /// A product of bytes with its bias, where every column has a scale of its own.
+    fn of_bytes(dtype: DType, to: To) -> Problem {
+        quantized(&matmul(DType::F16, &[40, 64], &[64, 48], true, None), dtype, 0, to).unwrap()
+    }
+
+    /// The same with one scale for the weight.
+    fn per_tensor(mut problem: Problem) -> Problem {
+        problem.inputs.pop();
+        problem.region.n_inputs -= 1;
+        problem.region.constants.push(planish_tensor::Tensor::scalar(0.5f32));
+        problem.region.nodes[1].inputs[1] = Some(Ref::Constant(problem.region.constants.len() as u32 - 1));
+        problem
+    }
+
+    #[test]
+    fn integers_become_integers_with_one_scale() {
+        assert!(Shape::of(&of_bytes(DType::I8, To::Bytes(0))).is_err());
+        let shape = Shape::of(&per_tensor(of_bytes(DType::I8, To::Bytes(0)))).unwrap();
+        let bias = shape.bias.unwrap();
+        // Counted in steps of the result: as many times as large as one over its scale.
+        assert_eq!((bias.taken, shape.scaling.output), (DType::F32, DType::I8));
+        assert!(!bias.is_taken() && bias.factor > 1.0);
+        let depth_innermost =
+            Matrix { rows: 64, columns: 48, leading: 64, batch_stride: 0, transposed: true };
+        assert_eq!(shape.first, depth_innermost);
+        assert_eq!(shape.packing.map(|packing| packing.format.name()).as_deref(), Some("gemm_rows16"));
+        for to in [To::F16, To::F32, To::Bytes(-5)] {
+            assert!(Shape::of(&per_tensor(of_bytes(DType::I8, to))).is_err(), "{to:?}");
+        }
+    }
+
+    #[test]
+    fn floats_of_8_bits_have_scales_of_columns_or_become_bytes() {
+        let floats = DType::F8E4M3FN;
+        let shape = Shape::of(&of_bytes(floats, To::F16)).unwrap();
+        assert_eq!((shape.scaling.columns, shape.scaling.steps), (Some(3), None));
+        assert_eq!(shape.bias.unwrap().taken, DType::F16);
+        assert!(Shape::of(&of_bytes(floats, To::Bytes(0))).is_err());
+        let shape = Shape::of(&per_tensor(of_bytes(floats, To::Bytes(0)))).unwrap();
+        assert_eq!((shape.scaling.columns, shape.scaling.added), (None, DType::F16));
+        assert!(shape.scaling.steps.is_some_and(|steps| steps > 1.0));
+        // A bias of 32 bits would have to become one of 16.
+        assert!(Shape::of(&of_bytes(floats, To::F32)).is_err());
     }
 }

@@ -8,6 +8,7 @@ use planish_tensor::{DType, Dim, Tensor};
 use crate::families::product::Apart;
 use crate::families::product::epilogue::{Bytes, Factors, Following};
 use crate::formats::{Format, Packing};
+use crate::libs::function_after;
 
 /// An axis of size 1 under a window of one tap: what makes a 1-D image a 2-D one.
 const TRIVIAL_AXIS: PlacedAxis =
@@ -107,10 +108,10 @@ impl Shape {
     /// What follows the convolution; refused where it is more than cuDNN fuses.
     fn take_behind(&mut self, problem: &Problem, following: Following) -> Result<(), KernelError> {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("cuDNN: {what}")));
-        let Following { epilogue, constant_bias, bytes } = following;
-        if epilogue.program.is_some() {
+        if function_after(&following, problem.outputs[0].dtype)?.is_some() {
             return refuse("more than bias, residual and ReLU after a convolution");
         }
+        let Following { epilogue, constant_bias, bytes } = following;
         self.relu = match (epilogue.lo, epilogue.hi) {
             (f32::NEG_INFINITY, f32::INFINITY) => None,
             (f32::NEG_INFINITY, _) => return refuse("a clamp without a lower bound"),
@@ -287,5 +288,25 @@ mod tests {
         assert_eq!(shape.packing().format.name(), "conv_rows1");
         let shape = Shape::of(&problem(&[1, 16, 4, 4], 3, &[1, 1])).unwrap();
         assert_eq!(shape.packing().format.name(), "conv_rows8");
+    }
+
+    #[test]
+    fn scales_and_rounding_are_operations_of_the_graph() {
+        use planish_testing::problems::conv::{conv, with_residual};
+        use planish_testing::problems::quantized::{To, quantized};
+        let wide = conv(DType::F16, &[1, 16, 8, 8], 32, &[3, 3], |_| {});
+        let shape = |problem: &Problem, dtype, to| Shape::of(&quantized(problem, dtype, 0, to).unwrap());
+        // Convolution, two scales, bias, ReLU, steps of the result.
+        let bytes = shape(&wide, DType::I8, To::Bytes(0)).unwrap();
+        assert_eq!((bytes.n_operations(), bytes.channel_scales()), (6, Some(3)));
+        assert_eq!(bytes.packing().format.name(), "conv_rows16");
+        assert_eq!(shape(&wide, DType::F8E4M3FN, To::F16).unwrap().n_operations(), 5);
+        // Rounding around another number than zero would round halves otherwise.
+        assert!(shape(&wide, DType::I8, To::Bytes(-5)).is_err());
+        let residual = with_residual().remove(0);
+        let (bytes, halves) =
+            (shape(&residual, DType::I8, To::Bytes(0)), shape(&residual, DType::I8, To::F16));
+        assert!(bytes.unwrap().bytes.residual.is_some());
+        assert!(halves.unwrap().bytes.residual.is_none());
     }
 }
