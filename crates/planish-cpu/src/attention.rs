@@ -15,7 +15,7 @@ use std::ops::Range;
 use crate::gemm::{EpilogueCall, PackedB, Strides, Tile, TileCall};
 use crate::isa::Isa;
 use crate::shared::Shared;
-use crate::simd::{Simd, SimdKernel, arrays};
+use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
 use scores::{divide, rescale, soften};
 
@@ -301,5 +301,5 @@ unsafe fn pack(layout: &PackedB, from: *const f32, len: usize, strides: Strides,
 #[inline(always)]
 unsafe fn pointers(first: *const f32, stride: usize, m: usize) -> [*const f32; MAX_MR] {
     // SAFETY: the caller grants `m` rows.
-    arrays::from_fn(|row| unsafe { first.add(row.min(m - 1) * stride) })
+    crate::simd::arrays::from_fn(|row| unsafe { first.add(row.min(m - 1) * stride) })
 }

@@ -4,7 +4,7 @@ pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 
 use planish_kernel::pointwise::{Inst, Reg, Unary};
-use planish_kernel::{Candidate, Device, KernelError, Memory, QueueOptions};
+use planish_kernel::{Arithmetic, Candidate, Device, KernelError, Memory, Numeric, QueueOptions};
 use planish_tensor::DType;
 
 use crate::backend::Cuda;
@@ -32,6 +32,20 @@ fn uploaded(cuda: &Cuda, bytes: &[u8]) -> Result<Box<dyn Memory>, KernelError> {
     unsafe { queue.upload(memory.address(), bytes)? };
     queue.synchronize()?;
     Ok(memory)
+}
+
+/// Whether the libraries multiply elements of this type, as the numbers of the problem say.
+fn multiplies(numeric: &Numeric, dtype: DType) -> bool {
+    let sums = if numeric.element == Arithmetic::I8 { DType::I32 } else { DType::F32 };
+    numeric.accumulator == sums
+        && match numeric.element {
+            Arithmetic::F32 | Arithmetic::Tf32 => dtype == DType::F32,
+            Arithmetic::F16 => dtype == DType::F16,
+            Arithmetic::Bf16 => dtype == DType::BF16,
+            Arithmetic::I8 => dtype == DType::I8,
+            Arithmetic::F8 => dtype == DType::F8E4M3FN,
+            _ => false,
+        }
 }
 
 /// The one function of each sum that follows bias, residual and bounds, if any; refused where there is more. What rounds

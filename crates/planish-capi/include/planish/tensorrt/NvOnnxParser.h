@@ -14,15 +14,9 @@
 namespace nvonnxparser {
 
 enum class ErrorCode : int {
-    kSUCCESS = 0,
-    kINTERNAL_ERROR = 1,
-    kMEM_ALLOC_FAILED = 2,
-    kMODEL_DESERIALIZE_FAILED = 3,
-    kINVALID_VALUE = 4,
-    kINVALID_GRAPH = 5,
-    kINVALID_NODE = 6,
-    kUNSUPPORTED_GRAPH = 7,
-    kUNSUPPORTED_NODE = 8
+    kSUCCESS = 0, kINTERNAL_ERROR = 1, kMEM_ALLOC_FAILED = 2, kMODEL_DESERIALIZE_FAILED = 3,
+    kINVALID_VALUE = 4, kINVALID_GRAPH = 5, kINVALID_NODE = 6, kUNSUPPORTED_GRAPH = 7, kUNSUPPORTED_NODE =
+    8
 };
 
 // Why a model could not be read; the words name the node.

@@ -11,7 +11,7 @@ use super::bytes::{Bias, Scaling};
 use crate::families::product::epilogue::{Bytes, Following};
 use crate::families::product::{Apart, has_few_rows};
 use crate::formats::{Format, Packing};
-use crate::libs::function_after;
+use crate::libs::{function_after, multiplies};
 
 /// One matrix as the library sees it, columns outermost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,16 +87,7 @@ impl Shape {
         if !whole || a.packed.is_some() || (b.packed.is_some() && !of_bytes) {
             return Err(refuse("vectors, empty or packed factors"));
         }
-        let fits = match problem.numeric.element {
-            Arithmetic::F32 | Arithmetic::Tf32 => dtype == DType::F32,
-            Arithmetic::F16 => dtype == DType::F16,
-            Arithmetic::Bf16 => dtype == DType::BF16,
-            Arithmetic::I8 => dtype == DType::I8,
-            Arithmetic::F8 => dtype == DType::F8E4M3FN,
-            _ => false,
-        };
-        let sums = if dtype == DType::I8 { DType::I32 } else { DType::F32 };
-        if !fits || b.dtype != dtype || problem.numeric.accumulator != sums {
+        if b.dtype != dtype || !multiplies(&problem.numeric, dtype) {
             return Err(refuse("types that are mixed, or that it does not multiply"));
         }
         let following = Following::of(problem, apart.as_ref())?;

@@ -8,7 +8,7 @@ use planish_tensor::{DType, Dim, Tensor};
 use crate::families::product::Apart;
 use crate::families::product::epilogue::{Bytes, Factors, Following};
 use crate::formats::{Format, Packing};
-use crate::libs::function_after;
+use crate::libs::{function_after, multiplies};
 
 /// An axis of size 1 under a window of one tap: what makes a 1-D image a 2-D one.
 const TRIVIAL_AXIS: PlacedAxis =
@@ -66,16 +66,7 @@ impl Shape {
             return Err(refuse("other than one to three axes, or a weight that is not a constant"));
         }
         let (dtype, element) = (x.dtype, problem.numeric.element);
-        let fits = match element {
-            Arithmetic::F32 | Arithmetic::Tf32 => dtype == DType::F32,
-            Arithmetic::F16 => dtype == DType::F16,
-            Arithmetic::Bf16 => dtype == DType::BF16,
-            Arithmetic::I8 => dtype == DType::I8,
-            Arithmetic::F8 => dtype == DType::F8E4M3FN,
-            _ => false,
-        };
-        let sums = if element == Arithmetic::I8 { DType::I32 } else { DType::F32 };
-        if !fits || weight.dtype != dtype || problem.numeric.accumulator != sums {
+        if weight.dtype != dtype || !multiplies(&problem.numeric, dtype) {
             return Err(refuse("types that are mixed, or that it does not multiply"));
         }
         let kernel: Vec<Dim> = weight.dims[2..].iter().map(|size| Dim::from(*size)).collect();

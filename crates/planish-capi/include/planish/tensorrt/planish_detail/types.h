@@ -70,15 +70,7 @@ public:
 };
 
 enum class DataType : int32_t {
-    kFLOAT = 0,
-    kHALF = 1,
-    kINT8 = 2,
-    kINT32 = 3,
-    kBOOL = 4,
-    kUINT8 = 5,
-    kFP8 = 6,
-    kBF16 = 7,
-    kINT64 = 8,
+    kFLOAT = 0, kHALF = 1, kINT8 = 2, kINT32 = 3, kBOOL = 4, kUINT8 = 5, kFP8 = 6, kBF16 = 7, kINT64 = 8,
     kINT4 = 9
 };
 
@@ -99,50 +91,27 @@ enum class NetworkDefinitionCreationFlag : int32_t { kEXPLICIT_BATCH = 0, kSTRON
 using NetworkDefinitionCreationFlags = uint32_t;
 
 enum class BuilderFlag : int32_t {
-    kFP16 = 0,
-    kINT8 = 1,
-    kDEBUG = 2,
-    kGPU_FALLBACK = 3,
-    kSTRICT_TYPES = 4,
-    kREFIT = 5,
-    kDISABLE_TIMING_CACHE = 6,
-    kTF32 = 7,
-    kSPARSE_WEIGHTS = 8,
-    kSAFETY_SCOPE = 9,
-    kOBEY_PRECISION_CONSTRAINTS = 10,
-    kPREFER_PRECISION_CONSTRAINTS = 11,
-    kDIRECT_IO = 12,
-    kREJECT_EMPTY_ALGORITHMS = 13,
-    kFP8 = 17,
-    kBF16 = 18
+    kFP16 = 0, kINT8 = 1, kDEBUG = 2, kGPU_FALLBACK = 3, kSTRICT_TYPES = 4, kREFIT = 5,
+    kDISABLE_TIMING_CACHE = 6, kTF32 = 7, kSPARSE_WEIGHTS = 8, kSAFETY_SCOPE = 9,
+    kOBEY_PRECISION_CONSTRAINTS = 10, kPREFER_PRECISION_CONSTRAINTS = 11, kDIRECT_IO = 12,
+    kREJECT_EMPTY_ALGORITHMS = 13, kFP8 = 17, kBF16 = 18
 };
 using BuilderFlags = uint32_t;
 
 enum class MemoryPoolType : int32_t {
-    kWORKSPACE = 0,
-    kDLA_MANAGED_SRAM = 1,
-    kDLA_LOCAL_DRAM = 2,
-    kDLA_GLOBAL_DRAM = 3,
-    kTACTIC_DRAM = 4,
+    kWORKSPACE = 0, kDLA_MANAGED_SRAM = 1, kDLA_LOCAL_DRAM = 2, kDLA_GLOBAL_DRAM = 3, kTACTIC_DRAM = 4,
     kTACTIC_SHARED_MEMORY = 5
 };
 
 enum class DeviceType : int32_t { kGPU = 0, kDLA = 1 };
 
 enum class TacticSource : int32_t {
-    kCUBLAS = 0,
-    kCUBLAS_LT = 1,
-    kCUDNN = 2,
-    kEDGE_MASK_CONVOLUTIONS = 3,
-    kJIT_CONVOLUTIONS = 4
+    kCUBLAS = 0, kCUBLAS_LT = 1, kCUDNN = 2, kEDGE_MASK_CONVOLUTIONS = 3, kJIT_CONVOLUTIONS = 4
 };
 using TacticSources = uint32_t;
 
 enum class CalibrationAlgoType : int32_t {
-    kLEGACY_CALIBRATION = 0,
-    kENTROPY_CALIBRATION = 1,
-    kENTROPY_CALIBRATION_2 = 2,
-    kMINMAX_CALIBRATION = 3
+    kLEGACY_CALIBRATION = 0, kENTROPY_CALIBRATION = 1, kENTROPY_CALIBRATION_2 = 2, kMINMAX_CALIBRATION = 3
 };
 
 // Is given every message.
