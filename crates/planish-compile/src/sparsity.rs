@@ -130,11 +130,14 @@ pub(crate) fn sparse_weights(graph: &Graph) -> HashSet<(ValueId, usize)> {
     found
 }
 
-/// What products read as their weight, each with the axis that they add up along.
+/// What products read as their weight, each with the axis that they add up along. Sums of fewer than four, as those of
+/// depthwise convolutions, have nothing to leave out.
 fn reads(graph: &Graph) -> impl Iterator<Item = (ValueId, usize)> + '_ {
     graph.nodes().filter_map(|(_, node)| {
         let id = node.inputs.get(1).copied().flatten()?;
-        Some((id, summed_axis(&node.op, graph.value(id).constant()?.rank())?))
+        let weight = graph.value(id).constant()?;
+        let axis = summed_axis(&node.op, weight.rank())?;
+        (weight.shape()[axis] >= 4).then_some((id, axis))
     })
 }
 
@@ -187,6 +190,17 @@ mod tests {
         let axes: Vec<usize> = sparse_weights(&graph).into_iter().map(|(_, axis)| axis).collect();
         assert_eq!(axes, [0]);
         assert_eq!(sparse_layers(&graph), (1, 2));
+    }
+
+    #[test]
+    fn sums_of_fewer_than_four_are_not_sparse() {
+        let text = r#"graph "g" {
+            input %x: f32[n,2,3,3]
+            const %w: f32[2,1,1,1] = [1,2]
+            %y: f32[n,2,3,3] = Conv(%x, %w) {group=2}
+            output %y
+        }"#;
+        assert_eq!(sparse_layers(&text.parse().unwrap()), (0, 0));
     }
 
     #[test]

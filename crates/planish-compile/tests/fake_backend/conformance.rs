@@ -8,7 +8,7 @@ const REASON: &str =
     "it knows sums, products, Relu and casts of f32 and f16, and rows of f32 looked up by i64";
 
 /// All that it does not know.
-const UNKNOWN: [&str; 49] = [
+const UNKNOWN: [&str; 53] = [
     "attention/*",
     "conv*",
     "depthwise/*",
@@ -24,6 +24,10 @@ const UNKNOWN: [&str; 49] = [
     "scan/*",
     "scatter/*",
     "softmax/*",
+    "sparse/*bf16*",
+    "sparse/*Gelu*",
+    "sparse/*Tanh*",
+    "sparse/Gemm*",
     "topk/*",
     "gather/Gather f16*",
     "gather/Gather f32[30x64] i32*",
