@@ -201,7 +201,7 @@ struct Sums([std::mem::MaybeUninit<f32>; TILE * super::CHANNEL_BLOCK]);
 impl<const HAS_ZERO: bool> RowElements for Bytes<HAS_ZERO> {
     type X = u8;
 
-    const WIDEST_SLIDING: usize = if HAS_ZERO { 5 } else { WIDEST_WITHOUT_ZERO };
+    const WIDEST_SLIDING: usize = if HAS_ZERO { 7 } else { WIDEST_WITHOUT_ZERO };
 
     fn x(&self) -> *const u8 {
         self.x

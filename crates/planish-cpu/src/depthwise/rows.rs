@@ -89,6 +89,7 @@ pub(super) fn run<E: RowElements>(isa: Isa, call: &RowsCall<'_, E>) {
         (true, 5, 1) => isa.run(Sliding::<E, 5, 1>(call)),
         (true, 5, 2) => isa.run(Sliding::<E, 5, 2>(call)),
         (true, 7, 1) => isa.run(Sliding::<E, 7, 1>(call)),
+        (true, 7, 2) => isa.run(Sliding::<E, 7, 2>(call)),
         _ if call.plan.multiplier <= 1 => isa.run(General::<E, false>(call)),
         _ => isa.run(General::<E, true>(call)),
     }
