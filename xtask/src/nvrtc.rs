@@ -1,6 +1,6 @@
 //! `cargo xtask nvrtc`: every kernel that any family's samples ask for, compiled for every architecture.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,12 +85,17 @@ pub(crate) fn compile(jobs: &[Job]) -> Result<bool> {
 /// Each distinct source of each architecture, with a tactic that asks for it.
 fn jobs(options: &Options) -> Result<Vec<Job>> {
     let mut jobs = BTreeMap::new();
+    let mut left_out = BTreeSet::new();
     for family in offline::families() {
         if options.family.as_deref().is_some_and(|only| only != family) {
             continue;
         }
         for gpu in Gpu::every_architecture() {
             if options.arch.as_ref().is_some_and(|only| *only != gpu.architecture()) {
+                continue;
+            }
+            if !nvrtc::knows(&gpu)? {
+                left_out.insert(gpu.architecture());
                 continue;
             }
             for problem in problems::of_family(family) {
@@ -105,6 +110,9 @@ fn jobs(options: &Options) -> Result<Vec<Job>> {
                 }
             }
         }
+    }
+    for architecture in left_out {
+        println!("left out: {architecture} is not known to NVRTC {}", nvrtc::version()?);
     }
     Ok(jobs.into_values().collect())
 }

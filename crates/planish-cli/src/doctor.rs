@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use planish::Device;
-use planish::cuda::{CudaErrorKind, Gpu, Report};
+use planish::cuda::{CudaErrorKind, Gpu, LibraryReport, Report, Toolkit};
 use planish::machine::{Machine, Peak, Peaks};
 use serde_json::json;
 
@@ -23,10 +23,18 @@ pub(crate) fn command(args: &Doctor, out: &mut dyn Write) -> Result<Answer> {
     let mut report = machine_json(&machine);
     let libraries = cuda.libraries.iter().map(|library| {
         let about = match &library.found {
-            Ok(found) => json!({ "path": found.path.display().to_string(), "version": found.version }),
-            Err(missing) => json!({ "missing": missing.to_string(), "install": library.which.install() }),
+            Ok(found) => json!({
+                "path": found.path.display().to_string(),
+                "version": found.version,
+                "cuda": found.toolkit.map(|cuda| cuda as i32),
+            }),
+            Err(missing) => json!({
+                "missing": missing.to_string(),
+                "costs": library.which.cost(),
+                "install": library.which.install(),
+            }),
         };
-        (library.which.file().to_string(), about)
+        (library.file().to_string(), about)
     });
     report["libraries"] = libraries.collect::<serde_json::Map<_, _>>().into();
     report["cuda"] = match &cuda.gpus {
@@ -115,16 +123,45 @@ fn print_cuda(cuda: &Report, out: &mut dyn Write) -> Result<()> {
         .map(|library| {
             let which = library.which;
             let found = match &library.found {
-                Ok(found) => format!("{} {}", found.version, found.path.display()),
-                Err(missing) if missing.kind() == CudaErrorKind::WrongVersion => missing.to_string(),
-                Err(_) => format!("missing ({}): {}", which.purpose(), which.install()),
+                Ok(found) => {
+                    let made_for =
+                        found.toolkit.map_or(String::new(), |cuda| format!(" for CUDA {}", cuda as i32));
+                    format!("{}{made_for}, {}", found.version, found.path.display())
+                }
+                Err(missing) if missing.kind() == CudaErrorKind::WrongVersion => {
+                    format!("{missing}; without it {}", which.cost())
+                }
+                Err(_) => format!("missing, so {}: {}", which.cost(), which.install()),
             };
-            vec![which.file().to_string(), found]
+            vec![which.name().to_string(), found]
         })
         .collect();
     print::table(out, &rows, &[])?;
+    if let Some(set) = set_in_use(cuda) {
+        writeln!(out, "cuda set    {set}")?;
+    }
     writeln!(out, "backends    {}", backends(cuda).join(", "))?;
     Ok(())
+}
+
+/// Which CUDA the libraries found here are made for, and what the driver would run besides.
+fn set_in_use(cuda: &Report) -> Option<String> {
+    let made_for =
+        |library: &LibraryReport| Some((library.which.name(), library.found.as_ref().ok()?.toolkit?));
+    let found: Vec<(&str, Toolkit)> = cuda.libraries.iter().filter_map(made_for).collect();
+    let mut sets = Vec::new();
+    for set in [Toolkit::Thirteen, Toolkit::Twelve] {
+        let names: Vec<&str> = found.iter().filter(|(_, of)| *of == set).map(|(name, _)| *name).collect();
+        if !names.is_empty() {
+            sets.push(format!(
+                "CUDA {} ({}; driver {} or newer)",
+                set as i32,
+                names.join(", "),
+                set.first_driver()
+            ));
+        }
+    }
+    (!sets.is_empty()).then(|| sets.join(" and "))
 }
 
 fn gpu_json(gpu: &Gpu, free: usize) -> serde_json::Value {

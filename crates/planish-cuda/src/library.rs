@@ -3,7 +3,8 @@
 //! `cudarc` gives the signatures, and the compiler checks each line of a table against them; its own loading is
 //! not used. Status codes are read as numbers: a newer library may return one that no enum of ours has.
 
-/// Declares a table: `status` functions return the library's status type, `plain` ones what they say.
+/// Declares a table: `status` functions return the library's status type, `plain` ones what they say. Older libraries
+/// lack those that are `newer`, newer ones may come to lack those that are `older`: whoever calls them asks first.
 macro_rules! library {
     (
         $(#[$meta:meta])*
@@ -11,17 +12,24 @@ macro_rules! library {
             $(fn $f:ident($($t:ty),* $(,)?);)*
         } plain {
             $(fn $g:ident($($u:ty),* $(,)?) -> $r:ty;)*
-        }
+        } $(newer {
+            $(fn $n:ident($($v:ty),* $(,)?);)*
+        } older {
+            $(fn $o:ident($($w:ty),* $(,)?);)*
+        })?
     ) => {
         $(#[$meta])*
         #[allow(non_snake_case)]
         pub(crate) struct $name {
             $(pub(crate) $f: unsafe extern "C" fn($($t),*) -> u32,)*
             $(pub(crate) $g: unsafe extern "C" fn($($u),*) -> $r,)*
+            $($(pub(crate) $n: Option<unsafe extern "C" fn($($v),*) -> u32>,)*
+            $(pub(crate) $o: Option<unsafe extern "C" fn($($w),*) -> u32>,)*)?
         }
 
         $(const _: unsafe fn($($t),*) -> $status = $sys::$f;)*
         $(const _: unsafe fn($($u),*) -> $r = $sys::$g;)*
+        $($(const _: unsafe fn($($v),*) -> $status = $sys::$n;)*)?
 
         impl std::fmt::Debug for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,6 +38,10 @@ macro_rules! library {
         }
 
         impl $name {
+            /// What every library of its kind must have.
+            #[cfg(test)]
+            const NEEDED: &[&str] = &[$(stringify!($f),)* $(stringify!($g),)*];
+
             /// Every function of the library that is found here; the error names the first that it lacks.
             pub(crate) fn of(which: crate::find::Which) -> Result<$name, crate::error::CudaError> {
                 let found = crate::find::find(which)?;
@@ -54,6 +66,11 @@ macro_rules! library {
                     $($g: unsafe {
                         *library.get(stringify!($g).as_bytes()).map_err(|_| stringify!($g))?
                     },)*
+                    // SAFETY: as above; the signatures of older ones stand in the headers of the versions that had
+                    // them.
+                    $($($n: unsafe { library.get(stringify!($n).as_bytes()).ok().map(|function| *function) },)*
+                    // SAFETY: as above.
+                    $($o: unsafe { library.get(stringify!($o).as_bytes()).ok().map(|function| *function) },)*)?
                 })
             }
         }

@@ -24,6 +24,8 @@ library! {
         fn nvrtcGetCUBIN(nvrtcProgram, *mut c_char);
         fn nvrtcGetProgramLogSize(nvrtcProgram, *mut usize);
         fn nvrtcGetProgramLog(nvrtcProgram, *mut c_char);
+        fn nvrtcGetNumSupportedArchs(*mut c_int);
+        fn nvrtcGetSupportedArchs(*mut c_int);
     } plain {}
 }
 
@@ -36,6 +38,28 @@ pub(crate) fn functions() -> Result<&'static Functions, CudaError> {
 /// The version of NVRTC that compiles here.
 pub fn version() -> Result<String, CudaError> {
     Ok(find::find(Which::Nvrtc)?.version.clone())
+}
+
+/// Whether it compiles for a GPU's architecture: NVRTC 12.6 knows none that came after Hopper.
+pub fn knows(gpu: &Gpu) -> Result<bool, CudaError> {
+    static KNOWN: OnceLock<Result<Vec<c_int>, CudaError>> = OnceLock::new();
+    let ask = || {
+        let nvrtc = functions()?;
+        let mut count: c_int = 0;
+        // SAFETY: NVRTC writes one number.
+        let code = unsafe { (nvrtc.nvrtcGetNumSupportedArchs)(&raw mut count) };
+        let mut list = vec![0; usize::try_from(count).unwrap_or(0)];
+        if code == 0 && !list.is_empty() {
+            // SAFETY: the list has as many places as NVRTC asked for.
+            let code = unsafe { (nvrtc.nvrtcGetSupportedArchs)(list.as_mut_ptr()) };
+            if code == 0 {
+                return Ok(list);
+            }
+        }
+        Err(CudaError::new(CudaErrorKind::Compile, "NVRTC does not say what it compiles for"))
+    };
+    let known = KNOWN.get_or_init(ask).as_ref().map_err(Clone::clone)?;
+    Ok(known.contains(&(gpu.sm as c_int)))
 }
 
 /// The machine code of a source, from the user's cache if it was compiled before by this version of NVRTC.
@@ -63,6 +87,16 @@ pub(crate) fn compile_through(
 /// Compiles a source for a GPU's architecture; the error holds the compiler's log.
 pub fn compile(source: &Source, gpu: &Gpu) -> Result<Vec<u8>, CudaError> {
     let nvrtc = functions()?;
+    if !knows(gpu)? {
+        let message = format!(
+            "NVRTC {} does not know {} ({}); a newer one does: pip install 'nvidia-cuda-nvrtc==13.0.*' (driver 580), or \
+             'nvidia-cuda-nvrtc-cu12>=12.8' for older drivers",
+            version()?,
+            gpu.architecture(),
+            gpu.name
+        );
+        return Err(CudaError::new(CudaErrorKind::Compile, message));
+    }
     let failed = |what: &str, code: u32| {
         CudaError::new(
             CudaErrorKind::Compile,

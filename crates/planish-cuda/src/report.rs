@@ -12,6 +12,16 @@ pub struct LibraryReport {
     pub found: Result<find::Found, CudaError>,
 }
 
+impl LibraryReport {
+    /// The name of the file that was found, or of the newest that the driver runs.
+    pub fn file(&self) -> &'static str {
+        match &self.found {
+            Ok(found) => found.toolkit.map_or(self.which.file(), |toolkit| self.which.file_for(toolkit)),
+            Err(_) => self.which.file(),
+        }
+    }
+}
+
 /// What there is.
 #[derive(Clone, Debug)]
 pub struct Report {

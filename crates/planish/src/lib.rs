@@ -436,7 +436,7 @@ pub mod files {
 #[cfg(feature = "cuda")]
 pub mod cuda {
     #[doc(inline)]
-    pub use planish_cuda::find::look_in_packages;
+    pub use planish_cuda::find::{Toolkit, look_in_packages};
     #[doc(inline)]
     pub use planish_cuda::nvml::{Monitor, Sample};
     #[doc(inline)]

@@ -7,6 +7,7 @@ mod cache;
 mod calibrate;
 mod compare;
 mod declared;
+mod drivers;
 mod edit;
 mod explore;
 mod files;

@@ -40,14 +40,11 @@ library! {
         fn cuEventRecord(CUevent, CUstream);
         fn cuEventSynchronize(CUevent);
         fn cuEventQuery(CUevent);
-        fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
         fn cuMemAlloc_v2(*mut CUdeviceptr, usize);
         fn cuMemFree_v2(CUdeviceptr);
         fn cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
         fn cuMemFreeAsync(CUdeviceptr, CUstream);
         fn cuMemAllocManaged(*mut CUdeviceptr, usize, c_uint);
-        fn cuMemAdvise_v2(CUdeviceptr, usize, CUmem_advise, CUmemLocation);
-        fn cuMemPrefetchAsync_v2(CUdeviceptr, usize, CUmemLocation, c_uint, CUstream);
         fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         fn cuMemFreeHost(*mut c_void);
         fn cuMemGetInfo_v2(*mut usize, *mut usize);
@@ -81,7 +78,17 @@ library! {
             *const c_int, u32, u32, *const u32, CUtensorMapInterleave, CUtensorMapSwizzle,
             CUtensorMapL2promotion, CUtensorMapFloatOOBfill
         );
-    } plain {}
+    } plain {} newer {
+        // Since 12.8.
+        fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
+        // Since 12.2.
+        fn cuMemAdvise_v2(CUdeviceptr, usize, CUmem_advise, CUmemLocation);
+        fn cuMemPrefetchAsync_v2(CUdeviceptr, usize, CUmemLocation, c_uint, CUstream);
+    } older {
+        fn cuEventElapsedTime(*mut f32, CUevent, CUevent);
+        fn cuMemAdvise(CUdeviceptr, usize, CUmem_advise, CUdevice);
+        fn cuMemPrefetchAsync(CUdeviceptr, usize, CUdevice, CUstream);
+    }
 }
 
 /// The driver, loaded and initialized once in the process.
@@ -113,7 +120,59 @@ pub(crate) fn driver() -> Result<&'static Driver, CudaError> {
 const LOST: [u32; 18] =
     [46, 101, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999];
 
+/// What a call that the driver lacks in every form answers: CUDA_ERROR_NOT_SUPPORTED.
+const NOT_SUPPORTED: u32 = 801;
+
 impl Driver {
+    /// Milliseconds between two events, by whichever form the driver has.
+    ///
+    /// # Safety
+    /// Both events live.
+    pub(crate) unsafe fn elapsed_ms(&self, ms: &mut f32, start: CUevent, end: CUevent) -> u32 {
+        match self.cuEventElapsedTime_v2.or(self.cuEventElapsedTime) {
+            // SAFETY: the caller's promise.
+            Some(ask) => unsafe { ask(&raw mut *ms, start, end) },
+            None => NOT_SUPPORTED,
+        }
+    }
+
+    /// Keeps managed memory on a device by preference.
+    ///
+    /// # Safety
+    /// The memory is managed, lives and has this length.
+    pub(crate) unsafe fn prefer(&self, address: CUdeviceptr, len: usize, here: CUmemLocation) -> u32 {
+        let advice = CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+        // SAFETY: the caller's promise; a location on a device has its number.
+        unsafe {
+            match (self.cuMemAdvise_v2, self.cuMemAdvise) {
+                (Some(advise), _) => advise(address, len, advice, here),
+                (None, Some(advise)) => advise(address, len, advice, here.id),
+                (None, None) => NOT_SUPPORTED,
+            }
+        }
+    }
+
+    /// Brings managed memory to a device.
+    ///
+    /// # Safety
+    /// As [`Driver::prefer`]; the stream lives.
+    pub(crate) unsafe fn bring(
+        &self,
+        address: CUdeviceptr,
+        len: usize,
+        here: CUmemLocation,
+        stream: CUstream,
+    ) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.cuMemPrefetchAsync_v2, self.cuMemPrefetchAsync) {
+                (Some(bring), _) => bring(address, len, here, 0, stream),
+                (None, Some(bring)) => bring(address, len, here.id, stream),
+                (None, None) => NOT_SUPPORTED,
+            }
+        }
+    }
+
     /// Nothing, or the error behind a status code.
     pub(crate) fn check(&self, code: u32, what: &str) -> Result<(), CudaError> {
         if code == 0 { Ok(()) } else { Err(self.error(code, what)) }
@@ -190,5 +249,59 @@ mod tests {
         assert!(short.to_string().contains("lower the batch size"), "{short}");
         assert_eq!(meaning(209, "n", "w").kind(), CudaErrorKind::Unsupported);
         assert_eq!(meaning(1, "n", "w").to_string(), "w failed: n");
+    }
+
+    /// A driver made of C: all that we need and nothing newer, with `more` beside it and without `lacking`.
+    fn stub(name: &str, more: &str, lacking: &str) -> Result<Driver, &'static str> {
+        let folder = std::env::temp_dir().join(format!("planish-driver-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let needed = Driver::NEEDED.iter().filter(|function| **function != lacking);
+        let mut text: String =
+            needed.map(|name| format!("unsigned {name}(void) {{ return 0; }}\n")).collect();
+        text.push_str(more);
+        let (source, file) = (folder.join("stub.c"), folder.join("libcuda.so.1"));
+        std::fs::write(&source, text).unwrap();
+        let status = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", "-w", "-o"])
+            .args([&file, &source])
+            .status()
+            .expect("what links Rust compiles C");
+        assert!(status.success());
+        // SAFETY: the library was compiled just now and does nothing when it is loaded.
+        let library = unsafe { libloading::Library::new(&file) }.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        Driver::load(Box::leak(Box::new(library)))
+    }
+
+    #[test]
+    fn drivers_without_the_newer_calls_are_asked_by_the_older_ones() {
+        use cudarc::driver::sys::CUmemLocationType;
+        let here = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: 3 };
+        let nowhere = std::ptr::null_mut();
+        // Of 525: events by their first form, managed memory by the device's number.
+        let older = "unsigned cuEventElapsedTime(float* ms, void* a, void* b) { *ms = 1.5f; return 0; }\n\
+                     unsigned cuMemAdvise(unsigned long long p, unsigned long n, int what, int device) {\n\
+                       return p == 256 && n == 8 && device == 3 ? 0 : 1; }\n\
+                     unsigned cuMemPrefetchAsync(unsigned long long p, unsigned long n, int device, void* s) {\n\
+                       return p == 256 && n == 8 && device == 3 ? 0 : 1; }\n";
+        let driver = stub("older", older, "").unwrap();
+        let mut ms = 0.0;
+        // SAFETY: the functions above read nothing behind these pointers.
+        unsafe {
+            assert_eq!((driver.elapsed_ms(&mut ms, nowhere, nowhere), ms), (0, 1.5));
+            assert_eq!(driver.prefer(256, 8, here), 0);
+            assert_eq!(driver.bring(256, 8, here, nowhere.cast()), 0);
+        }
+        // The newer form is taken where both are there.
+        let newer = format!(
+            "{older}unsigned cuEventElapsedTime_v2(float* ms, void* a, void* b) {{ *ms = 2.5f; return 0; }}\n"
+        );
+        let driver = stub("newer", &newer, "").unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { (driver.elapsed_ms(&mut ms, nowhere, nowhere), ms) }, (0, 2.5));
+        let neither = stub("neither", "", "").unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { neither.bring(256, 8, here, nowhere.cast()) }, NOT_SUPPORTED);
+        assert_eq!(stub("broken", "", "cuLaunchKernelEx").unwrap_err(), "cuLaunchKernelEx");
     }
 }

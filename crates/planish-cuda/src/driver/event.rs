@@ -88,7 +88,7 @@ impl Event {
         self.context.bind()?;
         let mut ms = 0.0f32;
         // SAFETY: both events live.
-        let code = unsafe { (self.context.api.cuEventElapsedTime_v2)(&raw mut ms, start.raw, self.raw) };
+        let code = unsafe { self.context.api.elapsed_ms(&mut ms, start.raw, self.raw) };
         self.context.api.check(code, "asking for the time between events")?;
         Ok(f64::from(ms) * 1e6)
     }

@@ -5,7 +5,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cudarc::driver::sys::CUmem_advise;
 use planish_kernel::{Address, Memory, Wait};
 
 use super::context::Context;
@@ -93,13 +92,12 @@ impl DeviceMemory {
         refuse(context, code, len, "managed")?;
         let memory = DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain };
         let here = context.location();
-        let advice = CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
         // SAFETY: the memory was taken just now, with this length.
-        let code = unsafe { (context.api.cuMemAdvise_v2)(address, len.max(1), advice, here) };
+        let code = unsafe { context.api.prefer(address, len.max(1), here) };
         context.api.check(code, "keeping managed memory on the device")?;
         let stream = Stream::new(context)?;
         // SAFETY: as above; the stream lives.
-        let code = unsafe { (context.api.cuMemPrefetchAsync_v2)(address, len.max(1), here, 0, stream.raw) };
+        let code = unsafe { context.api.bring(address, len.max(1), here, stream.raw) };
         context.api.check(code, "bringing managed memory to the device")?;
         stream.synchronize(Wait::Block)?;
         Ok(memory)
