@@ -38,12 +38,12 @@ pub(crate) enum Framework {
 }
 
 /// A tensor as a protocol describes it.
-struct Described {
-    dtype: DType,
-    dims: Vec<usize>,
+pub(crate) struct Described {
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<usize>,
     /// In bytes.
-    strides: Vec<isize>,
-    data: *const u8,
+    pub(crate) strides: Vec<isize>,
+    pub(crate) data: *const u8,
 }
 
 impl<'py> Borrowed<'py> {
@@ -223,11 +223,11 @@ fn check_device(given: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
         _ => format!("on a device of DLPack's kind {kind}"),
     };
     let message =
-        format!("input `{name}` is {place}, which Python cannot hand over yet; give it on the CPU (x.cpu())");
+        format!("input `{name}` is {place}, the engine reads host memory; give it on the CPU (x.cpu())");
     Err(wrong(py, ErrorKind::WrongInputs, message))
 }
 
-fn by_dlpack(capsule: &Bound<'_, PyAny>, name: &str) -> PyResult<Described> {
+pub(crate) fn by_dlpack(capsule: &Bound<'_, PyAny>, name: &str) -> PyResult<Described> {
     let managed = pointer_in::<DlManagedTensor>(capsule, Some(DLTENSOR))?;
     // SAFETY: a capsule of this name has this structure there while it lives and nobody takes it, which only we could.
     let tensor = unsafe { &(*managed).tensor };
@@ -269,7 +269,7 @@ fn framework(given: &Bound<'_, PyAny>) -> PyResult<Framework> {
     })
 }
 
-fn plain_strides(dims: &[usize], item: usize) -> Vec<isize> {
+pub(crate) fn plain_strides(dims: &[usize], item: usize) -> Vec<isize> {
     let mut strides = vec![0; dims.len()];
     let mut next = item as isize;
     for (stride, &dim) in strides.iter_mut().zip(dims).rev() {
@@ -280,7 +280,7 @@ fn plain_strides(dims: &[usize], item: usize) -> Vec<isize> {
 }
 
 /// Whether the elements follow each other without gaps, the last dimension first.
-fn is_plain(dims: &[usize], strides: &[isize], item: usize) -> bool {
+pub(crate) fn is_plain(dims: &[usize], strides: &[isize], item: usize) -> bool {
     let mut next = item as isize;
     let follows = |(&dim, &stride): (&usize, &isize)| {
         let expected = next;

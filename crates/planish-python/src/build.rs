@@ -165,6 +165,7 @@ pub(crate) fn calibrate(
 /// - `timing_cache`: a file that keeps measured times from build to build
 /// - `build_time`, `workspace`: the most seconds to search for kernels, and the most bytes of memory that one may ask for
 /// - `fp32_layers`, `int8_layers`: names of layers, with `*` and `?`, that stay in FP32 or become integers
+/// - `tactic_sources`: libraries that kernels may come from, as `"-cudnn"` or `"+cublasLt"`
 /// - `strict`: refuses what only the slow reference can compute; `verify=False` leaves the self-check out
 /// - `cache`: keeps the plan in the user's cache folder, and takes it from there the next time
 /// - `progress`: True for a bar, or a function that is told the stage, how much of it is done, and of how much
@@ -181,7 +182,7 @@ pub(crate) fn calibrate(
 #[pyo3(signature = (
     model, example_inputs=None, *, dynamic_shapes=None, precision="fp32", calib=None, calibrator="entropy", shapes=None, profiles=None, device="auto",
     threads=None, tune_level=None, timing_cache=None, build_time=None, workspace=None, fp32_layers=None,
-    int8_layers=None, sparsity="enable", strict=false, verify=true, cache=false, progress=None,
+    int8_layers=None, sparsity="enable", tactic_sources=None, strict=false, verify=true, cache=false, progress=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is an option of Python's, given by name")]
 pub(crate) fn build(
@@ -203,6 +204,7 @@ pub(crate) fn build(
     fp32_layers: Option<Vec<String>>,
     int8_layers: Option<Vec<String>>,
     sparsity: &str,
+    tactic_sources: Option<&str>,
     strict: bool,
     verify: bool,
     cache: bool,
@@ -242,6 +244,9 @@ pub(crate) fn build(
         if verify {
             builder = builder.precision_samples(samples);
         }
+    }
+    if let Some(list) = tactic_sources {
+        builder = builder.tactic_sources(list).or_raise(py)?;
     }
     let options = builder.options_mut();
     options.profiles = profiles;

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use planish::{Context, ContextPool, ErrorKind, Lease};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
+use crate::addresses;
 use crate::errors::wrong;
 use crate::runs::{Callable, Called, Inputs, Named, Runs};
 
@@ -85,6 +86,25 @@ impl PyContext {
     /// {'y': array([0., 2.], dtype=float32)}
     fn run<'py>(&self, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
         self.call_named(inputs)
+    }
+
+    /// Runs at addresses that the caller vouches for, as C does: `inputs` are addresses with sizes, `outputs` addresses with
+    /// the bytes that there is room for, 0 for an output that is not wanted. On a GPU (`on_device`) a `stream` has the run
+    /// queued; all else is waited for. Gives the sizes of the outputs, None where they are not known yet.
+    #[pyo3(signature = (inputs, outputs, *, on_device=false, stream=None))]
+    fn run_at<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Vec<(u64, Vec<usize>)>,
+        outputs: Vec<(u64, usize)>,
+        on_device: bool,
+        stream: Option<u64>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyTuple>>>> {
+        let made = self.with_context(py, |context| match on_device {
+            true => addresses::run_on_device(py, &self.runs, context, &inputs, &outputs, stream),
+            false => addresses::run_on_host(py, &self.runs, context, &inputs, &outputs),
+        })?;
+        made.into_iter().map(|dims| dims.map(|dims| PyTuple::new(py, dims)).transpose()).collect()
     }
 
     /// Gives the memory back, or the context to its pool. Using it afterwards is an error.

@@ -40,11 +40,20 @@ pub(crate) struct Engine {
     /// Where its plan was opened, if it was.
     path: Option<PathBuf>,
     /// Contexts that no call uses at the moment. A call that finds none makes one: as many as there are callers at once.
-    free: Mutex<Vec<Context>>,
+    free: Mutex<Vec<Free>>,
+}
+
+/// A context that waits for the next call.
+struct Free {
+    context: Context,
+    /// The stream of a caller that its last run was put on. A run on another one would wait for that.
+    stream: Option<u64>,
 }
 
 /// The most contexts that wait for the next call; what is beyond that is given back.
 const MAX_FREE: usize = 64;
+/// The most contexts that are made for streams of their own.
+const MAX_STREAMS: usize = 8;
 
 impl Engine {
     pub(crate) fn open(
@@ -60,11 +69,11 @@ impl Engine {
             return Err(wrong(py, ErrorKind::BadOption, "threads must be at least 1"));
         }
         let engine = py.detach(|| planish::Engine::new(plan, device)).or_raise(py)?;
-        let (runs, options) = (Arc::new(Runs::new(engine)), ContextOptions::new(threads));
+        let (runs, options) = (Arc::new(Runs::new(engine, device)), ContextOptions::new(threads));
         Ok(Engine { runs, options, device, path, free: Mutex::default() })
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Context>> {
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Free>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,16 +88,43 @@ impl Callable for Engine {
     }
 
     fn with_context<T>(&self, py: Python<'_>, work: impl FnOnce(&mut Context) -> PyResult<T>) -> PyResult<T> {
-        let free = self.free().pop();
-        let mut context = match free {
-            Some(context) => context,
+        self.with_free(py, None, work)
+    }
+
+    fn with_context_on<T>(
+        &self,
+        py: Python<'_>,
+        stream: u64,
+        work: impl FnOnce(&mut Context) -> PyResult<T>,
+    ) -> PyResult<T> {
+        self.with_free(py, Some(stream), work)
+    }
+}
+
+impl Engine {
+    /// Takes a context that nobody uses, at best one of this stream, or makes one.
+    fn with_free<T>(
+        &self,
+        py: Python<'_>,
+        stream: Option<u64>,
+        work: impl FnOnce(&mut Context) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let taken = {
+            let mut free = self.free();
+            let best = free.iter().rposition(|free| free.stream == stream);
+            let best = best.or_else(|| free.iter().rposition(|free| free.stream.is_none()));
+            let any = || free.len().checked_sub(1).filter(|_| stream.is_none() || free.len() >= MAX_STREAMS);
+            best.or_else(any).map(|idx| free.remove(idx))
+        };
+        let mut context = match taken {
+            Some(free) => free.context,
             None => self.new_context(py)?,
         };
         // A panic leaves it behind.
         let result = work(&mut context);
         let mut free = self.free();
         if free.len() < MAX_FREE {
-            free.push(context);
+            free.push(Free { context, stream });
         }
         result
     }
@@ -333,6 +369,24 @@ impl Engine {
     #[getter]
     fn device(&self) -> String {
         self.device.to_string()
+    }
+
+    /// Where it runs: `cpu`, or the GPU as in `cuda:0`.
+    #[getter]
+    fn placed_on(&self) -> String {
+        self.runs.gpu.map_or_else(|| "cpu".to_string(), |index| format!("cuda:{index}"))
+    }
+
+    /// Waits for the runs that calls have put on streams of theirs, and raises what their kernels found wrong with the
+    /// inputs' values (an index out of range, say), as a later run would. Calls on host memory need no waiting for.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| {
+            let mut waiting = std::mem::take(&mut *self.free());
+            let done = waiting.iter_mut().try_for_each(|free| free.context.synchronize());
+            self.free().append(&mut waiting);
+            done
+        })
+        .or_raise(py)
     }
 
     /// The threads that a run may use, the caller's included.

@@ -1,7 +1,8 @@
 //! The extension module of the `planish` package: models, builds, plans and engines for Python.
 //!
 //! - `build`, `model`, `plan`, `calibration`, `engine`, `context`: what Python calls; `everyday`: batches and sliding windows;
-//! - `runs`: how a call goes; `borrowed`: arrays on their way in, `memory`: on their way out; `protocols`: the C structures
+//! - `runs`: how a call goes; `borrowed`: arrays on their way in, `memory`: on their way out,
+//!   `on_device`: those of GPUs, `addresses`: memory that callers vouch for; `protocols`: the C structures
 //!   of both, `element_type`: their types;
 //! - `port`: what inputs and outputs are; `samples`, `progress`: iterables and callbacks of Python's;
 //! - `errors`: exceptions by kind.
@@ -10,6 +11,7 @@
 
 #![allow(unsafe_code)]
 
+mod addresses;
 mod borrowed;
 mod build;
 mod calibration;
@@ -21,6 +23,7 @@ mod everyday;
 mod memory;
 mod metadata;
 mod model;
+mod on_device;
 mod plan;
 mod port;
 mod progress;

@@ -2,30 +2,37 @@
 
 use std::ffi::{c_int, c_void};
 
-use planish::{DType, ErrorKind, HostBuffer, Tensor};
-use pyo3::exceptions::PyBufferError;
+use planish::{DType, DeviceBuffer, ErrorKind, HostBuffer, Tensor};
+use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::borrowed::{Framework, unpacked};
 use crate::element_type;
 use crate::errors::{OrRaise, wrong};
 use crate::protocols::{
-    ALIGNED, ArrayInterface, CONTIGUOUS, DL_CPU, DLTENSOR, DlDevice, DlManagedTensor, DlTensor, DlType,
-    NOT_SWAPPED, WRITEABLE, capsule,
+    ALIGNED, ArrayInterface, CONTIGUOUS, DL_CPU, DL_CUDA, DLTENSOR, DlDevice, DlManagedTensor, DlTensor,
+    DlType, NOT_SWAPPED, WRITEABLE, capsule,
 };
 
-/// The memory of one output.
+/// The memory of one output: what numpy, torch and others make their arrays of, on the host or on a GPU.
 #[pyclass(frozen, module = "planish")]
 pub(crate) struct Memory {
     dtype: DType,
     dims: Vec<usize>,
     start: *mut u8,
-    /// Whose memory it is; nothing here looks at it again.
-    _buffer: HostBuffer,
+    device: DlDevice,
+    _buffer: Owned,
+}
+
+/// Whose memory it is; nothing here looks at it again.
+#[expect(dead_code, reason = "kept for as long as the memory is lent")]
+enum Owned {
+    Host(HostBuffer),
+    Device(DeviceBuffer),
 }
 
 // SAFETY: the memory is the buffer's own and stays where it is; nothing here reads or writes it, and those to whom it is
@@ -37,7 +44,17 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn new(mut buffer: HostBuffer) -> Memory {
         let start = buffer.bytes_mut().as_mut_ptr();
-        Memory { dtype: buffer.dtype(), dims: buffer.dims().to_vec(), start, _buffer: buffer }
+        let (dtype, dims) = (buffer.dtype(), buffer.dims().to_vec());
+        let device = DlDevice { kind: DL_CPU, index: 0 };
+        Memory { dtype, dims, start, device, _buffer: Owned::Host(buffer) }
+    }
+
+    /// In the memory of the GPU of this number.
+    pub(crate) fn on_device(buffer: DeviceBuffer, index: i32) -> Memory {
+        let (dtype, dims) = (buffer.dtype(), buffer.dims().to_vec());
+        let start = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
+        let device = DlDevice { kind: DL_CUDA, index };
+        Memory { dtype, dims, start, device, _buffer: Owned::Device(buffer) }
     }
 
     /// Sizes or strides in C's integers.
@@ -69,6 +86,9 @@ impl Memory {
     fn __array_struct__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let memory = slf.get();
+        if memory.device.kind != DL_CPU {
+            return Err(PyAttributeError::new_err("the memory is a GPU's"));
+        }
         let item = element_type::item_bytes(memory.dtype);
         let dims: Vec<isize> = memory.dims_as();
         let mut strides = vec![0; dims.len()];
@@ -101,6 +121,24 @@ impl Memory {
         }
     }
 
+    /// Version 3, with nothing to wait for: the run is over.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.device.kind != DL_CUDA {
+            return Err(PyAttributeError::new_err("the memory is the host's"));
+        }
+        let interface = PyDict::new(py);
+        let (kind, item) = (element_type::kind(self.dtype), element_type::item_bytes(self.dtype));
+        let order = if item == 1 { '|' } else { '<' };
+        interface.set_item("shape", PyTuple::new(py, &self.dims)?)?;
+        interface.set_item("typestr", format!("{order}{}{item}", char::from(kind)))?;
+        interface.set_item("data", (self.start.expose_provenance(), false))?;
+        interface.set_item("strides", py.None())?;
+        interface.set_item("stream", py.None())?;
+        interface.set_item("version", 3)?;
+        Ok(interface)
+    }
+
     #[pyo3(signature = (**_options))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,
@@ -114,7 +152,7 @@ impl Memory {
         let (code, bits) = element_type::to_dlpack(memory.dtype);
         let tensor = DlTensor {
             data: memory.start.cast(),
-            device: DlDevice { kind: DL_CPU, index: 0 },
+            device: memory.device,
             rank: memory.dims.len() as i32,
             dtype: DlType { code, bits, lanes: 1 },
             dims: std::ptr::null_mut(),
@@ -134,7 +172,7 @@ impl Memory {
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (DL_CPU, 0)
+        (self.device.kind, self.device.index)
     }
 }
 

@@ -87,6 +87,17 @@ impl Model {
         self.inner.graph().name.to_string()
     }
 
+    /// The names and operators of its nodes, in the order in which they run.
+    ///
+    /// >>> model = planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }')
+    /// >>> [op for _, op in model.nodes]
+    /// ['Relu']
+    #[getter]
+    fn nodes(&self) -> Vec<(String, String)> {
+        let nodes = self.inner.graph().nodes();
+        nodes.map(|(_, node)| (node.name.to_string(), node.op.name().to_string())).collect()
+    }
+
     /// Tells the model from others: a hash of its file and of the weights beside it.
     #[getter]
     fn hash(&self) -> String {

@@ -6,9 +6,11 @@ use planish::record::kernel_of;
 use planish::{CertificateState, Device, ErrorKind, Opened};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::engine::Engine;
 use crate::errors::{OrRaise, wrong};
+use crate::model::Model;
 
 /// A model that was optimized, tuned and checked for a machine: what `planish.build` gives.
 ///
@@ -37,6 +39,31 @@ pub(crate) fn parse_device(py: Python<'_>, device: &str) -> PyResult<Device> {
 
 #[pymethods]
 impl Plan {
+    /// Opens a plan's file without putting it on a device.
+    #[classmethod]
+    fn open(_class: &Bound<'_, PyType>, py: Python<'_>, path: PathBuf) -> PyResult<Plan> {
+        let inner = py.detach(|| planish::Plan::open(path)).or_raise(py)?;
+        Ok(Plan::new(inner, Vec::new()))
+    }
+
+    /// The plan with the weights of another model of the same graph, one that was trained on, say. Nothing is built; the
+    /// self-check is run again, unless `verify` is False.
+    ///
+    /// >>> scaled = lambda by: planish.Model.parse(f'graph "g" {{ input %x: f32[n,2] const %w: f32[2,2] = [{by},0, 0,{by}] '
+    /// ...     '%y: f32[n,2] = MatMul(%x, %w) output %y }')
+    /// >>> plan = planish.build(scaled(2)).refit(scaled(3))
+    /// >>> plan.engine()(numpy.float32([[1, 2]]))
+    /// array([[3., 6.]], dtype=float32)
+    #[pyo3(signature = (model, *, verify=true))]
+    fn refit(&self, py: Python<'_>, model: &Bound<'_, PyAny>, verify: bool) -> PyResult<Plan> {
+        let model = Model::of(model)?.inner;
+        let newer = py.detach(|| {
+            let newer = self.inner.refit(&model)?;
+            if verify { newer.recheck() } else { Ok(newer) }
+        });
+        Ok(Plan::new(newer.or_raise(py)?, Vec::new()))
+    }
+
     /// Writes the plan's file, in one piece.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         py.detach(|| self.inner.save(path)).or_raise(py).map(drop)
@@ -111,7 +138,10 @@ impl Plan {
 /// The steps of a plan, as a table.
 pub(crate) fn steps<'py>(py: Python<'py>, plan: &planish::record::Plan) -> PyResult<Bound<'py, PyAny>> {
     let steps = plan.program.steps.iter();
-    let steps: Vec<_> = steps.map(|step| (step.name.as_str(), step.region.ops(), kernel_of(step))).collect();
+    let row = |step: &planish::record::Step| {
+        (step.name.clone(), step.region.ops(), kernel_of(step), step.numeric.element.name())
+    };
+    let steps: Vec<_> = steps.map(row).collect();
     py.import(intern!(py, "planish._views"))?.call_method1(intern!(py, "steps"), (steps,))
 }
 

@@ -1,16 +1,19 @@
 //! How a call goes: arrays of Python's in, a run of a context without the interpreter's lock, arrays out over the memory
 //! that the run wrote.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use planish::{Context, DType, Engine, Error, ErrorKind, HostBuffer, PortInfo, Value, View};
+use planish::{Context, DType, Device, Engine, Error, ErrorKind, HostBuffer, PortInfo, Value, View};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::borrowed::{Borrowed, Framework};
 use crate::errors::{OrRaise, wrong};
 use crate::memory::{check_possible, to_python};
+use crate::on_device::OnDevice;
 use crate::port::dtype_of;
 
 /// Inputs of a call by position.
@@ -27,6 +30,16 @@ pub(crate) trait Callable {
     /// Does something with a context that nobody else uses meanwhile.
     fn with_context<T>(&self, py: Python<'_>, work: impl FnOnce(&mut Context) -> PyResult<T>) -> PyResult<T>;
 
+    /// The same, with one that ran on this stream last, if there is any.
+    fn with_context_on<T>(
+        &self,
+        py: Python<'_>,
+        _stream: u64,
+        work: impl FnOnce(&mut Context) -> PyResult<T>,
+    ) -> PyResult<T> {
+        self.with_context(py, work)
+    }
+
     fn outputs<'py>(
         &self,
         py: Python<'py>,
@@ -34,6 +47,11 @@ pub(crate) trait Callable {
         named: Option<Named<'_, 'py>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let inputs = self.runs().in_order(py, inputs, named)?;
+        if self.runs().gpu.is_some()
+            && let Some(lent) = OnDevice::of(py, self.runs(), &inputs)?
+        {
+            return self.with_context_on(py, lent.stream, |context| lent.run(py, self.runs(), context));
+        }
         self.with_context(py, |context| self.runs().run(py, context, &inputs))
     }
 
@@ -56,6 +74,8 @@ pub(crate) struct Runs {
     pub(crate) engine: Engine,
     pub(crate) inputs: Vec<PortInfo>,
     pub(crate) outputs: Vec<PortInfo>,
+    /// The number of the GPU that it runs on, if it does.
+    pub(crate) gpu: Option<usize>,
     /// Whether all inputs and outputs are tensors.
     all_tensors: bool,
     /// The sizes of the outputs at the sizes of inputs that came last.
@@ -63,6 +83,10 @@ pub(crate) struct Runs {
     /// Outputs that cannot be written in place, found out by trying.
     copied: Mutex<Vec<bool>>,
     n_copies: AtomicU64,
+    /// Whether outputs for callers on a GPU are made on the host, found out by trying.
+    to_host: AtomicBool,
+    /// Streams of callers that contexts know.
+    streams: Mutex<BTreeMap<u64, Py<PyAny>>>,
 }
 
 #[derive(Default)]
@@ -79,7 +103,12 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Runs {
-    pub(crate) fn new(engine: Engine) -> Runs {
+    pub(crate) fn new(engine: Engine, device: Device) -> Runs {
+        let is_on_gpu = engine.record().header.targets.iter().any(|target| target.backend != "cpu");
+        let gpu = match device {
+            Device::Cuda(index) => Some(index),
+            _ => is_on_gpu.then_some(0),
+        };
         let (inputs, outputs) = (engine.inputs(), engine.outputs());
         let all_tensors = inputs.iter().chain(&outputs).all(|port| dtype_of(port).is_some());
         let copied = Mutex::new(vec![false; outputs.len()]);
@@ -87,10 +116,13 @@ impl Runs {
             engine,
             inputs,
             outputs,
+            gpu: gpu.filter(|_| all_tensors),
             all_tensors,
             last: Mutex::default(),
             copied,
             n_copies: AtomicU64::new(0),
+            to_host: AtomicBool::new(false),
+            streams: Mutex::default(),
         }
     }
 
@@ -102,6 +134,26 @@ impl Runs {
     /// Counts a tensor that was copied.
     pub(crate) fn count_copy(&self) {
         self.n_copies.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_taken_to_host(&self) -> bool {
+        self.to_host.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take_to_host(&self) {
+        self.to_host.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps CuPy's current stream, as contexts wait for what they left there.
+    pub(crate) fn keep_stream(&self, py: Python<'_>, stream: u64) -> PyResult<()> {
+        let is_known = locked(&self.streams).contains_key(&stream);
+        if is_known {
+            return Ok(());
+        }
+        let cuda = py.import(intern!(py, "cupy"))?.getattr(intern!(py, "cuda"))?;
+        let now = cuda.call_method0(intern!(py, "get_current_stream"))?.unbind();
+        locked(&self.streams).insert(stream, now);
+        Ok(())
     }
 
     /// Inputs in the model's order, by position or by name.
@@ -203,19 +255,7 @@ impl Runs {
         inputs: &[Borrowed<'_>],
     ) -> Result<Vec<Option<HostBuffer>>, Error> {
         let mut last = locked(&self.last);
-        let is_last = last.inputs.len() == inputs.len()
-            && last.outputs.len() == self.outputs.len()
-            && last.inputs.iter().zip(inputs).all(|(dims, input)| dims == input.dims());
-        if !is_last {
-            let named: Vec<(&str, &[usize])> = self
-                .inputs
-                .iter()
-                .zip(inputs)
-                .map(|(port, input)| (port.name.as_str(), input.dims()))
-                .collect();
-            let outputs = context.output_dims(&named)?;
-            *last = Sizes { inputs: inputs.iter().map(|input| input.dims().to_vec()).collect(), outputs };
-        }
+        self.know_sizes(&mut last, context, inputs.iter().map(Borrowed::dims))?;
         let copied = locked(&self.copied);
         let buffers =
             self.outputs.iter().zip(&last.outputs).zip(&*copied).map(|((port, dims), &is_copied)| {
@@ -225,6 +265,36 @@ impl Runs {
                 }
             });
         buffers.collect()
+    }
+
+    /// The sizes of all outputs for inputs of these sizes; `None` where only a run can tell.
+    pub(crate) fn output_sizes(
+        &self,
+        context: &Context,
+        inputs: &[&[usize]],
+    ) -> Result<Vec<Option<Vec<usize>>>, Error> {
+        let mut last = locked(&self.last);
+        self.know_sizes(&mut last, context, inputs.iter().copied())?;
+        Ok(last.outputs.clone())
+    }
+
+    /// Looks up the sizes of the outputs, unless those of the inputs are the last ones.
+    fn know_sizes<'a>(
+        &self,
+        last: &mut Sizes,
+        context: &Context,
+        inputs: impl ExactSizeIterator<Item = &'a [usize]> + Clone,
+    ) -> Result<(), Error> {
+        let is_last = last.inputs.len() == inputs.len()
+            && last.outputs.len() == self.outputs.len()
+            && last.inputs.iter().zip(inputs.clone()).all(|(known, dims)| known == dims);
+        if !is_last {
+            let named: Vec<(&str, &[usize])> =
+                self.inputs.iter().map(|port| port.name.as_str()).zip(inputs.clone()).collect();
+            let outputs = context.output_dims(&named)?;
+            *last = Sizes { inputs: inputs.map(<[usize]>::to_vec).collect(), outputs };
+        }
+        Ok(())
     }
 
     /// Has the next run write an output to its buffer; a buffer that cannot be written in place is given up.

@@ -174,6 +174,13 @@ impl Context {
         DeviceBuffer::zeros(device_of(core)?, dtype, dims)
     }
 
+    /// The same without the zeros: whatever was there before, until a run writes it.
+    pub fn device_output_room(&self, name: &str, dims: &[usize]) -> Result<DeviceBuffer, RunError> {
+        let core = &self.engine.core;
+        let dtype = checked(core, "output", name, core.plan.program.outputs[core.output_idx(name)?], dims)?;
+        DeviceBuffer::room(device_of(core)?, dtype, dims)
+    }
+
     /// A zeroed buffer for output `name`, large enough for these sizes.
     pub fn output_buffer(&self, name: &str, dims: &[usize]) -> Result<HostBuffer, RunError> {
         let core = &self.engine.core;

@@ -76,14 +76,23 @@ impl DeviceBuffer {
         dtype: DType,
         dims: &[usize],
     ) -> Result<DeviceBuffer, RunError> {
-        let bytes = dtype.bytes_of(dims);
-        let bytes = bytes.ok_or_else(|| {
+        let mut buffer = DeviceBuffer::room(backend, dtype, dims)?;
+        buffer.write(&vec![0; buffer.n_bytes()])?;
+        Ok(buffer)
+    }
+
+    /// Of these sizes, whatever its bytes are now.
+    pub(crate) fn room(
+        backend: Arc<dyn Backend>,
+        dtype: DType,
+        dims: &[usize],
+    ) -> Result<DeviceBuffer, RunError> {
+        let bytes = dtype.bytes_of(dims).ok_or_else(|| {
             let message = format!("there is no memory for {} of shape {dims:?}", dtype.name());
             RunError::new(RunErrorKind::OutOfMemory, message)
         })?;
         let mut buffer = DeviceBuffer::with_capacity(backend, dtype, bytes)?;
         buffer.dims = dims.to_vec();
-        buffer.write(&vec![0; bytes])?;
         Ok(buffer)
     }
 
@@ -103,6 +112,11 @@ impl DeviceBuffer {
 
     pub fn dims(&self) -> &[usize] {
         &self.dims
+    }
+
+    /// Where it lies, as the device's own interface names it (a `CUdeviceptr`).
+    pub fn address(&self) -> u64 {
+        self.memory.address().0
     }
 
     /// Bytes that a tensor in it can have.

@@ -97,8 +97,8 @@ class Graph:
         self._inputs.append(_value_info(name, dtype, shape))
 
     def output(self, name, dtype, shape):
-        """An output, which a node makes."""
-        self._outputs.append(_value_info(name, dtype, shape))
+        """An output, which a node makes; None where its type follows from that."""
+        self._outputs.append(_text(1, name) if dtype is None else _value_info(name, dtype, shape))
 
     def weight(self, wanted, dtype, shape, content):
         """A constant of these bytes, under this name or one like it."""

@@ -3,7 +3,7 @@
 from collections import namedtuple
 from html import escape
 
-Step = namedtuple("Step", "name operators kernel")
+Step = namedtuple("Step", "name operators kernel precision")
 StepTime = namedtuple("StepTime", "name operators kernel us")
 Range = namedtuple("Range", "min max threshold")
 
@@ -45,7 +45,7 @@ class Table(list):
 class Steps(Table):
     """The steps of a plan."""
 
-    headings = ("layers", "operators", "kernel")
+    headings = ("layers", "operators", "kernel", "precision")
 
 
 class Profile(Table):

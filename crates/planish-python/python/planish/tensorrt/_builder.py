@@ -1,72 +1,19 @@
-"""Networks from ONNX files, and builds of them."""
+"""Models read from ONNX files, and builds of networks."""
 
-import enum
 import os
+import struct
 import tempfile
+import zlib
 
 import planish
 
 from ._calibrators import samples_of
 from ._engine import ICudaEngine, IHostMemory
+from ._enums import BuilderFlag, DeviceType, EngineCapability, HardwareCompatibilityLevel, MemoryPoolType, NetworkDefinitionCreationFlag, ProfilingVerbosity
 from ._logger import ILogger, say_once
-from ._types import dims_of, of_numpy
-
-
-class NetworkDefinitionCreationFlag(enum.IntEnum):
-    """Of networks: batches are always explicit here, and types those of the model."""
-
-    EXPLICIT_BATCH = 0
-    STRONGLY_TYPED = 1
-
-
-class BuilderFlag(enum.IntEnum):
-    """Of builds. `FP16`, `BF16`, `INT8` and `TF32` are honoured; the others are taken, and said to be left alone."""
-
-    FP16 = 0
-    INT8 = 1
-    DEBUG = 2
-    GPU_FALLBACK = 3
-    STRICT_TYPES = 4
-    REFIT = 5
-    DISABLE_TIMING_CACHE = 6
-    TF32 = 7
-    SPARSE_WEIGHTS = 8
-    SAFETY_SCOPE = 9
-    OBEY_PRECISION_CONSTRAINTS = 10
-    PREFER_PRECISION_CONSTRAINTS = 11
-    DIRECT_IO = 12
-    REJECT_EMPTY_ALGORITHMS = 13
-    FP8 = 17
-    BF16 = 18
-
-
-class MemoryPoolType(enum.IntEnum):
-    """Of `set_memory_pool_limit`: the workspace is honoured."""
-
-    WORKSPACE = 0
-    DLA_MANAGED_SRAM = 1
-    DLA_LOCAL_DRAM = 2
-    DLA_GLOBAL_DRAM = 3
-    TACTIC_DRAM = 4
-    TACTIC_SHARED_MEMORY = 5
-
-
-class ProfilingVerbosity(enum.IntEnum):
-    """How much of layers is kept: everything is."""
-
-    LAYER_NAMES_ONLY = 0
-    NONE = 1
-    DETAILED = 2
-
-
-class TacticSource(enum.IntEnum):
-    """Libraries that kernels may come from."""
-
-    CUBLAS = 0
-    CUBLAS_LT = 1
-    CUDNN = 2
-    EDGE_MASK_CONVOLUTIONS = 3
-    JIT_CONVOLUTIONS = 4
+from ._network import INetworkDefinition
+from ._timing import ITimingCache
+from ._types import DataType
 
 
 class ParserError:
@@ -74,6 +21,14 @@ class ParserError:
 
     def __init__(self, description):
         self._description = description
+
+    def code(self):
+        """A number for it; there is one for all."""
+        return 1
+
+    def node(self):
+        """The number of a node: the words say which."""
+        return -1
 
     def desc(self):
         """In words."""
@@ -83,64 +38,47 @@ class ParserError:
         return self._description
 
 
-class ITensor:
-    """An input or an output of a network."""
-
-    def __init__(self, info, is_input):
-        self.name = info.name
-        self.shape = dims_of(info)
-        self.dtype = of_numpy(info.dtype)
-        self.is_network_input = is_input
-        self.is_network_output = not is_input
-
-
-class INetworkDefinition:
-    """A network, read by an `OnnxParser`."""
-
-    def __init__(self, flags):
-        self.flags = flags
-        self.model = None
-        self.name = ""
-
-    def _tensors(self, is_input):
-        if self.model is None:
-            return []
-        return [ITensor(info, is_input) for info in (self.model.inputs if is_input else self.model.outputs)]
-
-    @property
-    def num_inputs(self):
-        """How many inputs there are."""
-        return len(self._tensors(True))
-
-    @property
-    def num_outputs(self):
-        """How many outputs there are."""
-        return len(self._tensors(False))
-
-    def get_input(self, index):
-        """An input, by its number."""
-        return self._tensors(True)[index]
-
-    def get_output(self, index):
-        """An output, by its number."""
-        return self._tensors(False)[index]
-
-
 class OnnxParser:
     """Reads ONNX models into a network."""
 
     def __init__(self, network, logger):
         self._network, self._logger = network, logger
         self._errors = []
+        self.flags = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def set_flag(self, flag):
+        """Taken, and left alone."""
+        self.flags |= 1 << int(flag)
+
+    def clear_flag(self, flag):
+        """Taken, and left alone."""
+        self.flags &= ~(1 << int(flag))
+
+    def get_flag(self, flag):
+        """Whether a flag is set."""
+        return bool(self.flags >> int(flag) & 1)
+
+    def supports_model(self, model, path=None):
+        """Whether a model can be read, and which parts of it: all nodes, or none."""
+        try:
+            read = planish.Model(path if path is not None else bytes(model))
+        except planish.errors.Error:
+            return False, []
+        return True, [(list(range(len(read.nodes))), True)]
 
     def _parse(self, source):
         try:
-            self._network.model = planish.Model(source)
+            self._network.read(planish.Model(source))
         except planish.errors.Error as error:
             self._errors.append(ParserError(str(error)))
             self._logger.log(ILogger.ERROR, str(error))
             return False
-        self._network.name = self._network.model.name
         return True
 
     def parse(self, model, path=None):
@@ -179,6 +117,11 @@ class IOptimizationProfile:
         """The sizes of an input."""
         return self.shapes[input]
 
+    def set_shape_input(self, input, min, opt, max):  # noqa: A002
+        """The elements of an input of sizes: plans take any."""
+
+    extra_memory_target = 1.0
+
     def __bool__(self):
         return True
 
@@ -186,24 +129,43 @@ class IOptimizationProfile:
 class IBuilderConfig:
     """What a build is asked for."""
 
-    def __init__(self):
+    def __init__(self, logger=None):
+        self._logger = logger
         self.int8_calibrator = None
         self.builder_optimization_level = 3
         self.profiling_verbosity = ProfilingVerbosity.LAYER_NAMES_ONLY
         self.max_workspace_size = 0
         self.avg_timing_iterations = 1
-        self.timing_cache_file = None
+        self.min_timing_iterations = 1
+        self.progress_monitor = None
+        self.algorithm_selector = None
+        self.engine_capability = EngineCapability.STANDARD
+        self.hardware_compatibility_level = HardwareCompatibilityLevel.NONE
+        self.profile_stream = 0
+        self.DLA_core = -1
+        self.max_aux_streams = 0
+        self.plugins_to_serialize = []
+        self._default_device_type = DeviceType.GPU
         self._flags = {BuilderFlag.TF32}
         self._profiles = []
         self._calibration_profile = None
+        self._timing_cache = None
+        self._tactic_sources = 7
+        self._preview = set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
 
     def set_flag(self, flag):
         """Sets a flag."""
-        self._flags.add(flag)
+        self._flags.add(BuilderFlag(flag))
 
     def clear_flag(self, flag):
         """Clears a flag."""
-        self._flags.discard(flag)
+        self._flags.discard(BuilderFlag(flag))
 
     def get_flag(self, flag):
         """Whether a flag is set."""
@@ -213,6 +175,10 @@ class IBuilderConfig:
     def flags(self):
         """All flags, as a mask of bits."""
         return sum(1 << int(flag) for flag in self._flags)
+
+    @flags.setter
+    def flags(self, mask):
+        self._flags = {flag for flag in BuilderFlag if int(mask) >> int(flag) & 1}
 
     def set_memory_pool_limit(self, pool, pool_size):
         """The most memory that a kernel may ask for."""
@@ -243,28 +209,111 @@ class IBuilderConfig:
         return self._calibration_profile
 
     def set_tactic_sources(self, tactic_sources):
-        """Taken, and left alone."""
+        """Libraries that kernels may come from, as a mask of bits: kept, and what a build uses where it measures is its own."""
+        self._tactic_sources = int(tactic_sources)
         return True
 
-    def options(self, model, logger):
+    def get_tactic_sources(self):
+        """The same."""
+        return self._tactic_sources
+
+    def create_timing_cache(self, serialized_timing_cache):
+        """Measured times, of bytes that were written before; empty bytes for none."""
+        return ITimingCache(bytes(serialized_timing_cache))
+
+    def set_timing_cache(self, cache, ignore_mismatch):
+        """Has the build take times from here, and keep new ones here."""
+        self._timing_cache = cache
+        return True
+
+    def get_timing_cache(self):
+        """The times that the build knows."""
+        if self._timing_cache is None:
+            self._timing_cache = ITimingCache(b"")
+        return self._timing_cache
+
+    def set_preview_feature(self, feature, enable):
+        """Taken, and left alone."""
+        (self._preview.add if enable else self._preview.discard)(feature)
+
+    def get_preview_feature(self, feature):
+        """Whether a feature was asked for."""
+        return feature in self._preview
+
+    @property
+    def default_device_type(self):
+        """Where layers run."""
+        return self._default_device_type
+
+    @default_device_type.setter
+    def default_device_type(self, device_type):
+        if device_type == DeviceType.DLA:
+            self._say("there is no DLA here; layers run on the GPU or the CPU")
+        self._default_device_type = device_type
+
+    def set_device_type(self, layer, device_type):
+        """Where a layer runs: never on a DLA, as there is none."""
+        if device_type == DeviceType.DLA:
+            self._say("there is no DLA here; layers run on the GPU or the CPU")
+
+    def get_device_type(self, layer):
+        """Where a layer runs."""
+        return DeviceType.GPU
+
+    def is_device_type_set(self, layer):
+        """Never: the build decides."""
+        return False
+
+    def can_run_on_DLA(self, layer):  # noqa: N802, as TensorRT calls it
+        """Never: there is none."""
+        return False
+
+    def set_quantization_flag(self, flag):
+        """Taken, and left alone."""
+
+    def get_quantization_flag(self, flag):
+        """Never set."""
+        return False
+
+    def _say(self, msg):
+        if self._logger is not None:
+            say_once(self._logger, msg)
+
+    def options(self, network, logger):
         """What it amounts to, as `planish.build` takes it."""
-        # Kernels for sparse weights compete where weights are so, flag or not: results are the same.
+        # Kernels for sparse weights compete where weights are so, flag or not: results are the same. Plans can be refitted,
+        # and their times kept, flag or not.
         honoured = {BuilderFlag.FP16, BuilderFlag.BF16, BuilderFlag.INT8, BuilderFlag.TF32, BuilderFlag.SPARSE_WEIGHTS}
+        honoured |= {BuilderFlag.REFIT, BuilderFlag.REFIT_IDENTICAL, BuilderFlag.REFIT_INDIVIDUAL, BuilderFlag.EDITABLE_TIMING_CACHE}
+        honoured |= {BuilderFlag.OBEY_PRECISION_CONSTRAINTS, BuilderFlag.PREFER_PRECISION_CONSTRAINTS, BuilderFlag.GPU_FALLBACK}
+        honoured |= {BuilderFlag.DISABLE_TIMING_CACHE, BuilderFlag.DISABLE_COMPILATION_CACHE}
         for flag in sorted(self._flags - honoured):
             say_once(logger, f"BuilderFlag.{flag.name} is not honoured")
-        options = {"tune_level": self.builder_optimization_level, "precision": self._precision(logger)}
+        if self.algorithm_selector is not None:
+            say_once(logger, "the algorithm selector is told of the kernels that were chosen; choosing is the build's")
+        options = {"tune_level": self.builder_optimization_level, "precision": self._precision(network, logger)}
         if self.max_workspace_size:
             options["workspace"] = self.max_workspace_size
         profiles = [profile.shapes for profile in self._profiles if profile.shapes]
         if profiles:
             options["profiles"] = profiles
         if options["precision"] == "int8":
-            options["calib"] = self._calibration(model)
+            options["calib"] = self._ranges(network) if self.int8_calibrator is None else self._calibration(network.model)
+        wide = [layer.name for layer in network if layer.precision_is_set and layer.precision == DataType.FLOAT]
+        if wide and options["precision"] != "fp32":
+            options["fp32_layers"] = wide
+        whole = [layer.name for layer in network if layer.precision_is_set and layer.precision == DataType.INT8]
+        if whole and options["precision"] == "int8":
+            options["int8_layers"] = whole
+        if self.progress_monitor is not None:
+            options["progress"] = _Progress(self.progress_monitor)
         return options
 
-    def _precision(self, logger):
+    def _precision(self, network, logger):
+        if network.get_flag(NetworkDefinitionCreationFlag.STRONGLY_TYPED):
+            return "fp32"
         if BuilderFlag.INT8 in self._flags:
-            if self.int8_calibrator is not None:
+            if self.int8_calibrator is not None or any(tensor.dynamic_range for tensor in _tensors(network)):
                 return "int8"
             say_once(logger, "BuilderFlag.INT8 without a calibrator changes nothing: models with Q/DQ keep their integers")
         for flag, precision in ((BuilderFlag.FP16, "fp16"), (BuilderFlag.BF16, "bf16")):
@@ -272,25 +321,108 @@ class IBuilderConfig:
                 return precision
         return "fp32"
 
+    def _ranges(self, network):
+        """The ranges that tensors were given, as a cache of TensorRT's."""
+        lines = ["TRT-100000-EntropyCalibration2"]
+        for tensor in _tensors(network):
+            if tensor.dynamic_range:
+                scale = max(abs(limit) for limit in tensor.dynamic_range) / 127
+                lines.append(f"{tensor.name}: {struct.pack('>f', scale).hex()}")
+        return _opened("\n".join(lines).encode() + b"\n", network.model)
+
     def _calibration(self, model):
         """The ranges of the calibrator's cache, or of its batches, of which the cache is written."""
         calibrator = self.int8_calibrator
         cache = calibrator.read_calibration_cache()
+        if cache:
+            return _opened(bytes(cache), model)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "calibration.cache")
-            if cache:
-                with open(path, "wb") as file:
-                    file.write(bytes(cache))
-            else:
-                profile = self._calibration_profile or (self._profiles[0] if self._profiles else None)
-                shapes = {name: three[1] for name, three in profile.shapes.items()} if profile else {}
-                samples = samples_of(calibrator, model.inputs, shapes)
-                planish.calibrate(model, samples, calibrator=calibrator.calibrator).save_tensorrt(path)
-                with open(path, "rb") as file:
-                    calibrator.write_calibration_cache(file.read())
+            profile = self._calibration_profile or (self._profiles[0] if self._profiles else None)
+            shapes = {name: three[1] for name, three in profile.shapes.items()} if profile else {}
+            samples = samples_of(calibrator, model.inputs, shapes)
+            planish.calibrate(model, samples, calibrator=calibrator.calibrator).save_tensorrt(path)
+            with open(path, "rb") as file:
+                calibrator.write_calibration_cache(file.read())
             # The file in both cases: it holds no means of channels to correct biases by, and an engine must not depend
             # on whether its cache was there.
             return planish.Calibration.open(path).bound_to(model)
+
+
+def _opened(cache, model):
+    """The ranges of a cache's bytes, for a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "calibration.cache")
+        with open(path, "wb") as file:
+            file.write(cache)
+        return planish.Calibration.open(path).bound_to(model)
+
+
+def _tensors(network):
+    """All tensors of a network that was not read."""
+    return [*network._inputs, *(tensor for layer in network for tensor in layer._outputs)]
+
+
+class _Progress:
+    """Tells a progress monitor of a build; a monitor that wants it to stop ends it."""
+
+    def __init__(self, monitor):
+        self._monitor, self._phase = monitor, None
+
+    def __call__(self, stage, done, total):
+        if stage != self._phase:
+            self.close()
+            self._phase = stage
+            self._monitor.phase_start(stage, None, max(total, 1))
+        if done and not self._monitor.step_complete(stage, done - 1):
+            raise KeyboardInterrupt("the progress monitor ended the build")
+
+    def close(self):
+        """The last phase is over."""
+        if self._phase is not None:
+            self._monitor.phase_finish(self._phase)
+            self._phase = None
+
+
+class IProgressMonitor:
+    """Is told how far a build is: `phase_start`, `step_complete` (False ends it), `phase_finish`."""
+
+
+class IAlgorithmSelector:
+    """Is told which kernels were chosen: `report_algorithms`. `select_algorithms` is never asked: choosing is the build's."""
+
+    def select_algorithms(self, context, choices):
+        """Never called."""
+        return list(range(len(choices)))
+
+    def report_algorithms(self, contexts, choices):
+        """Is given the layers, and the kernel of each."""
+
+
+class IAlgorithmContext:
+    """A layer that a kernel was chosen for."""
+
+    def __init__(self, name):
+        self.name = name
+        self.num_inputs = self.num_outputs = 0
+
+
+class IAlgorithmVariant:
+    """A kernel, by its name and a number made of it."""
+
+    def __init__(self, kernel):
+        self.name = kernel
+        self.implementation = zlib.crc32(kernel.split(" ")[0].encode())
+        self.tactic = zlib.crc32(kernel.encode())
+
+
+class IAlgorithm:
+    """A kernel that was chosen."""
+
+    timing_msec, workspace_size = 0.0, 0
+
+    def __init__(self, kernel):
+        self.algorithm_variant = IAlgorithmVariant(kernel)
 
 
 class Builder:
@@ -301,36 +433,86 @@ class Builder:
         self.max_batch_size = 1
         self.max_workspace_size = 0
 
+    error_recorder = None
+    gpu_allocator = None
+    max_DLA_batch_size = 0
+    max_threads = 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def get_plugin_registry(self):
+        """The plugins that there are."""
+        from ._plugins import get_plugin_registry
+
+        return get_plugin_registry()
+
+    def is_network_supported(self, network, config):
+        """Whether the network is a model that can be read."""
+        try:
+            return network.model is not None
+        except planish.errors.Error as error:
+            self._logger.log(ILogger.ERROR, str(error))
+            return False
+
+    def reset(self):
+        """Nothing is kept."""
+
     #: All of them may be asked for; what the device computes in integers or halves is the build's to find out.
     platform_has_fast_fp16 = platform_has_fast_int8 = platform_has_tf32 = True
     num_DLA_cores = 0
 
     def create_network(self, flags=0):
         """A network, to be read."""
-        return INetworkDefinition(flags)
+        return INetworkDefinition(flags, self._logger)
 
     def create_builder_config(self):
         """What a build is asked for."""
-        return IBuilderConfig()
+        return IBuilderConfig(self._logger)
 
     def create_optimization_profile(self):
         """Ranges of sizes."""
         return IOptimizationProfile()
 
     def _plan(self, network, config):
-        if network.model is None:
-            self._logger.log(ILogger.ERROR, "the network is empty; read a model with an OnnxParser")
-            return None
+        if config.max_workspace_size == 0:
+            config.max_workspace_size = self.max_workspace_size
         try:
-            plan = planish.build(network.model, **config.options(network.model, self._logger))
-        except planish.errors.Error as error:
+            if network.model is None:
+                self._logger.log(ILogger.ERROR, "the network is empty; read a model with an OnnxParser, or mark an output")
+                return None
+            options = config.options(network, self._logger)
+            with _Kept(config) as path:
+                plan = planish.build(network.model, timing_cache=path, **options)
+        except (planish.errors.Error, NotImplementedError) as error:
             self._logger.log(ILogger.ERROR, str(error))
             return None
+        except KeyboardInterrupt:
+            if config.progress_monitor is None:
+                raise
+            self._logger.log(ILogger.ERROR, "the progress monitor ended the build")
+            return None
+        self._tell(plan, config)
+        return plan
+
+    def _tell(self, plan, config):
+        """Says what was decided: notes, and for each step its layers, what they were fused to, and its kernel."""
         for note in plan.notes:
             self._logger.log(ILogger.INFO, note)
         for step in plan.steps:
-            self._logger.log(ILogger.VERBOSE, f"{step.name or step.operators}: {step.operators} by {step.kernel}")
-        return plan
+            fused = f"fused {step.operators}" if "+" in step.operators or "," in step.operators or " " in step.operators else step.operators
+            self._logger.log(ILogger.VERBOSE, f"{step.name or step.operators}: {fused} in {step.precision} by {step.kernel}")
+        if config.algorithm_selector is not None:
+            contexts = [IAlgorithmContext(step.name) for step in plan.steps]
+            config.algorithm_selector.report_algorithms(contexts, [IAlgorithm(step.kernel) for step in plan.steps])
+
+    def build_serialized_network_to_stream(self, network, config, stream_writer):
+        """Gives the bytes of a plan to a writer; whether that worked."""
+        serialized = self.build_serialized_network(network, config)
+        return serialized is not None and stream_writer.write(bytes(serialized)) == len(serialized)
 
     def build_serialized_network(self, network, config):
         """The bytes of a plan; None where the logger was told why not."""
@@ -343,3 +525,37 @@ class Builder:
         return None if plan is None else ICudaEngine(plan.engine(), IHostMemory.of(plan))
 
     build_engine_with_config = build_engine
+
+    def build_cuda_engine(self, network):
+        """The same without a configuration, as TensorRT 7 has it."""
+        return self.build_engine(network, self.create_builder_config())
+
+
+class _Kept:
+    """The file of a configuration's timing cache for the time of a build; none where it has no cache."""
+
+    def __init__(self, config):
+        self._cache = None if config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE) else config._timing_cache
+        self._folder = None
+
+    def __enter__(self):
+        if self._cache is None:
+            return None
+        self._folder = tempfile.TemporaryDirectory()
+        self._path = os.path.join(self._folder.name, "timing.cache")
+        if self._cache.content:
+            with open(self._path, "wb") as file:
+                file.write(self._cache.content)
+        return self._path
+
+    def __exit__(self, *_):
+        if self._folder is not None:
+            if os.path.exists(self._path):
+                with open(self._path, "rb") as file:
+                    self._cache.content = file.read()
+            self._folder.cleanup()
+
+
+class IStreamWriter:
+    """Is given the bytes of a plan: `write(data)` gives how many it took."""
+

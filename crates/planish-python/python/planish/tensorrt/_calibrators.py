@@ -4,7 +4,7 @@ import enum
 
 import numpy as np
 
-from ._memory import array_at
+from .. import _device
 
 
 class CalibrationAlgoType(enum.IntEnum):
@@ -79,5 +79,6 @@ def samples_of(calibrator, infos, shapes):
         for info, address in zip(infos, addresses):
             shape = shapes.get(info.name) or [size if isinstance(size, int) else n for size in info.shape]
             # Scripts fill the same memory again for the next batch.
-            sample[info.name] = np.array(array_at(int(address), info.dtype, shape))
+            sample[info.name] = np.empty(shape, info.dtype)
+            _device.copy_to_host(sample[info.name], int(address))
         yield sample

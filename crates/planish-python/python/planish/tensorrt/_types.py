@@ -45,6 +45,40 @@ _NUMPY = {
 class Dims(tuple):
     """Sizes; -1 is one that a run decides."""
 
+    MAX_DIMS = 8
+
+    def __new__(cls, *sizes):
+        if len(sizes) == 1 and not isinstance(sizes[0], (int, np.integer)):
+            sizes = tuple(sizes[0])
+        return super().__new__(cls, (int(size) for size in sizes))
+
+    def numel(self):
+        """How many elements there are."""
+        return math.prod(self)
+
+
+class Dims2(Dims):
+    """Two sizes."""
+
+
+class Dims3(Dims):
+    """Three sizes."""
+
+
+class Dims4(Dims):
+    """Four sizes."""
+
+
+class DimsHW(Dims2):
+    """Height and width."""
+
+    h = property(lambda self: self[0], doc="The height.")
+    w = property(lambda self: self[1], doc="The width.")
+
+
+class Permutation(Dims):
+    """An order of axes."""
+
 
 def nptype(dtype):
     """Numpy's type of one of TensorRT's."""

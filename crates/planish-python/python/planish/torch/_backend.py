@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 import planish
 
 from .._views import Table
-from ._convert import Unsupported
+from ._convert import Unsupported, made_by
 from ._partition import Partition, is_pick, model_of
 
 _log = logging.getLogger("planish.torch")
@@ -90,7 +90,7 @@ class _Part(torch.nn.Module):
 
 def _laid_out(tensor, strides):
     """A tensor with the strides that the nodes after it were traced with."""
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _strides_wanted(call, outputs):
@@ -110,8 +110,8 @@ def _strides_wanted(call, outputs):
 class _Compiled:
     """A graph with its weights as they are now: computed by parts of Planish's and what is left of PyTorch's."""
 
-    def __init__(self, graph_module, weights, options, report):
-        self._options, self._report = options, report
+    def __init__(self, graph_module, weights, device, options, report):
+        self._device, self._options, self._report = device, options, report
         self._weights = weights
         self._compiled = None
         self._graph_module = graph_module
@@ -136,7 +136,7 @@ class _Compiled:
         # AOTAutograd puts the weights in front of the inputs.
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         weights = dict(zip(placeholders, self._weights))
-        partition = Partition(graph_module)
+        partition = Partition(graph_module, self._device)
         report.n_nodes, report.n_taken = partition.n_nodes, partition.n_taken
         for node, reason in partition.reasons.items():
             if not is_pick(node):
@@ -161,10 +161,15 @@ class _Compiled:
         known = {own: weights[outer] for own, outer in zip(placeholders, call.args) if outer in weights}
         model, inputs, outputs = model_of(inner.graph, known)
         options = {name: value for name, value in self._options.items() if name != "strict"}
-        plan = planish.build(model, device="cpu", profiles=_profile(inputs), **options)
+        for node in inputs:
+            # A number of PyTorch's own, which it hands to kernels as it is.
+            if made_by(node).device != self._device:
+                raise Unsupported(f"`{node.name}` is on {made_by(node).device}, the graph is compiled for {self._device}")
+        device = str(self._device)
+        plan = planish.build(model, device=device, profiles=_profile(inputs), **options)
         self._report.plans.append(plan)
         positions = [placeholders.index(node) for node in inputs]
-        return _Part(plan.engine("cpu"), positions, _strides_wanted(call, outputs), inner)
+        return _Part(plan.engine(device), positions, _strides_wanted(call, outputs), inner)
 
 
 #: How far sizes that are not fixed may be from those of the first call, below and above: beyond, PyTorch computes.
@@ -236,6 +241,13 @@ def _frozen(graph_module, inputs):
     return frozen, weights, rest
 
 
+def _device_of(inputs):
+    """The device of a graph: that of its tensors, of those on a GPU if there are any."""
+    devices = [each.device for each in inputs if isinstance(each, torch.Tensor)]
+    away = [device for device in devices if device.type != "cpu"]
+    return (away or devices or [torch.device("cpu")])[0]
+
+
 def _version(tensor):
     return None if tensor.is_inference() else tensor._version
 
@@ -254,7 +266,7 @@ class _Graph:
         frozen, weights, self._rest = _frozen(self._graph_module, inputs)
         self._seen = [(position, inputs[position], _version(inputs[position])) for position in weights]
         own = [buffer for name, buffer in frozen.named_buffers() if name.startswith("_frozen_")]
-        compiled = _Compiled(frozen, own, self._options, report)
+        compiled = _Compiled(frozen, own, _device_of(inputs), self._options, report)
         self._compiled = compiled.compile([inputs[position] for position in self._rest])
         with _lock:
             _reports.append(report)
@@ -292,8 +304,8 @@ def backend(graph_module, example_inputs, *, mode=None, options=None):
     reason = None
     if torch.is_grad_enabled() and wanted:
         reason = "gradients are wanted; call the model under torch.no_grad() or torch.inference_mode()"
-    elif any(isinstance(each, torch.Tensor) and each.device.type != "cpu" for each in example_inputs):
-        reason = "an input is on a GPU, and only the CPU is known here yet"
+    elif _device_of(example_inputs).type not in ("cpu", "cuda"):
+        reason = f"an input is on {_device_of(example_inputs)}, and plans are for CPUs and NVIDIA's GPUs"
     if reason is None:
         try:
             return _Graph(graph_module, options).compile(example_inputs)

@@ -29,7 +29,7 @@ def content(tensor):
     tensor = tensor.detach().contiguous()
     if tensor.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
         tensor = tensor.view(torch.int16 if tensor.dtype == torch.bfloat16 else torch.int8)
-    return tensor.numpy().tobytes()
+    return tensor.cpu().numpy().tobytes()
 
 
 def made_by(node):

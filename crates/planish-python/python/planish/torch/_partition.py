@@ -77,18 +77,20 @@ def _computed(graph, expression, known):
     return made
 
 
-def reason_against(node):
-    """Why a node stays in PyTorch; None if Planish computes it."""
+def reason_against(node, device):
+    """Why a node stays in PyTorch; None if Planish computes it on this device."""
     made = made_by(node)
     tensors = [each for each in (made if isinstance(made, (tuple, list)) else [made]) if isinstance(each, torch.Tensor)]
     if not tensors:
         return "it makes no tensor"
-    if any(each.device.type != "cpu" for each in tensors):
-        return f"it is on {tensors[0].device}, and only the CPU is known here yet"
+    for each in tensors + [made_by(read) for read in node.all_input_nodes if _is_tensor(read)]:
+        # Numbers of PyTorch's are tensors without sizes, wherever they are read.
+        if each.device != device and not (each.device.type == "cpu" and each.dim() == 0):
+            return f"it is on {each.device}, the graph is compiled for {device}"
     if any(isinstance(each, torch.Tensor) and each.layout != torch.strided for each in tensors):
         return "its elements do not lie in strides"
     if is_pick(node):
-        return reason_against(node.args[0])
+        return reason_against(node.args[0], device)
     # Converted alone: the rule says what it does not do, and the importer what cannot be.
     converter = Converter(node.name, OPERATORS)
     try:
@@ -113,12 +115,12 @@ def reason_against(node):
 class Partition:
     """A graph cut into parts for Planish, each a module of its own in it, and the reasons of what is left."""
 
-    def __init__(self, graph_module):
+    def __init__(self, graph_module, device):
         self.reasons = {}
         _hoist_sizes(graph_module.graph)
         computed = [node for node in graph_module.graph.nodes if node.op == "call_function" and not _is_size(node)]
         for node in computed:
-            reason = reason_against(node)
+            reason = reason_against(node, device)
             if reason is not None:
                 self.reasons[node] = reason
         partitioner = CapabilityBasedPartitioner(graph_module, self, allows_single_node_partition=True)

@@ -1,0 +1,583 @@
+"""Layers of networks that are defined in Python: what each is called, what it may be told, and the ONNX nodes of it.
+
+A layer is described until the network is built: sizes follow from what it was told last.
+"""
+
+import numpy as np
+
+from ._enums import (
+    ActivationType,
+    ElementWiseOperation,
+    GatherMode,
+    InterpolationMode,
+    LayerType,
+    MatrixOperation,
+    PaddingMode,
+    PoolingType,
+    ReduceOperation,
+    ResizeCoordinateTransformation,
+    ScaleMode,
+    TopKOperation,
+    UnaryOperation,
+)
+from ._types import DataType, Dims, nptype
+
+
+class Weights:
+    """Elements of a layer: an array, or none of a type."""
+
+    def __init__(self, of=DataType.FLOAT, *rest):
+        self._array = np.zeros(0, nptype(of)) if isinstance(of, DataType) else np.ascontiguousarray(of)
+
+    @property
+    def dtype(self):
+        """Their type."""
+        return self._array.dtype
+
+    @property
+    def size(self):
+        """How many there are."""
+        return self._array.size
+
+    @property
+    def nbytes(self):
+        """Their bytes."""
+        return self._array.nbytes
+
+    def numpy(self):
+        """The array."""
+        return self._array
+
+    def __len__(self):
+        return self._array.size
+
+
+def array_of(weights):
+    """Elements as an array; None where there are none."""
+    if weights is None:
+        return None
+    array = weights.numpy() if isinstance(weights, Weights) else np.ascontiguousarray(weights)
+    return array if array.size else None
+
+
+class ILayer:
+    """A layer: reads tensors, makes tensors."""
+
+    type = LayerType.PLUGIN
+
+    def __init__(self, network, inputs, n_outputs=1, **told):
+        from ._network import ITensor
+
+        self._network = network
+        self._inputs = list(inputs)
+        self._told = told
+        self.metadata = ""
+        self._precision = None
+        self._output_types = {}
+        self.name = f"(Unnamed Layer* {len(network._layers)}) [{self.type.name.title()}]"
+        self._outputs = [ITensor(network, f"{self.name}_output" + (f"_{i}" if i else ""), layer=self, index=i) for i in range(n_outputs)]
+        network._layers.append(self)
+        network._changed()
+
+    def __getattr__(self, key):
+        told = self.__dict__.get("_told", {})
+        if key in told:
+            return told[key]
+        raise AttributeError(f"a layer of kind {self.type.name} has no `{key}`")
+
+    def __setattr__(self, key, value):
+        if key in self.__dict__.get("_told", ()):
+            self._told[key] = value
+            self._network._changed()
+        else:
+            object.__setattr__(self, key, value)
+
+    @property
+    def num_inputs(self):
+        """How many tensors it reads."""
+        return len(self._inputs)
+
+    @property
+    def num_outputs(self):
+        """How many tensors it makes."""
+        return len(self._outputs)
+
+    def get_input(self, index):
+        """A tensor that it reads; None where there is none."""
+        return self._inputs[index] if index < len(self._inputs) else None
+
+    def set_input(self, index, tensor):
+        """Has it read another tensor."""
+        while len(self._inputs) <= index:
+            self._inputs.append(None)
+        self._inputs[index] = tensor
+        self._network._changed()
+
+    def get_output(self, index):
+        """A tensor that it makes; None where there is none."""
+        return self._outputs[index] if index < len(self._outputs) else None
+
+    @property
+    def precision(self):
+        """What it is to be computed in."""
+        return self._precision if self._precision is not None else DataType.FLOAT
+
+    @precision.setter
+    def precision(self, dtype):
+        object.__setattr__(self, "_precision", dtype)
+
+    @property
+    def precision_is_set(self):
+        """Whether that was said."""
+        return self._precision is not None
+
+    def reset_precision(self):
+        """Leaves the precision to the build."""
+        object.__setattr__(self, "_precision", None)
+
+    def set_output_type(self, index, dtype):
+        """The element type of an output."""
+        self._output_types[index] = dtype
+        self._network._changed()
+
+    def get_output_type(self, index):
+        """The element type of an output."""
+        return self._output_types.get(index, self._outputs[index].dtype)
+
+    def output_type_is_set(self, index):
+        """Whether that was said."""
+        return index in self._output_types
+
+    def reset_output_type(self, index):
+        """Leaves the type of an output to what it is computed of."""
+        self._output_types.pop(index, None)
+        self._network._changed()
+
+    def nodes(self, graph, names, shapes):
+        """Writes it to a graph of ONNX: gives the names of its outputs. `names` are those of its inputs."""
+        raise NotImplementedError(f"layers of kind {self.type.name} cannot be built")
+
+
+def _weight(graph, wanted, array):
+    return graph.weight(wanted, array.dtype.name, array.shape, array.tobytes())
+
+
+def _ints(graph, wanted, numbers):
+    return _weight(graph, wanted, np.asarray(numbers, np.int64))
+
+
+def _pads(layer, rank):
+    """Padding before and after each axis, and ONNX's word for padding by rule."""
+    rule = {PaddingMode.SAME_UPPER: "SAME_UPPER", PaddingMode.SAME_LOWER: "SAME_LOWER"}.get(layer.padding_mode)
+    if rule:
+        return None, rule
+    before, after = list(layer.pre_padding), list(layer.post_padding)
+    return before + after, None
+
+
+class _Window(ILayer):
+    """What slides over axes: `stride_nd`, `padding_nd`, `pre_padding`, `post_padding`, and the same with two axes."""
+
+    def __getattr__(self, key):
+        # Older names of the same.
+        other = {"stride": "stride_nd", "padding": "padding_nd", "dilation": "dilation_nd", "kernel_size": "kernel_size_nd", "window_size": "window_size_nd"}.get(key)
+        return getattr(self, other) if other else super().__getattr__(key)
+
+    def __setattr__(self, key, value):
+        other = {"stride": "stride_nd", "padding": "padding_nd", "dilation": "dilation_nd", "kernel_size": "kernel_size_nd", "window_size": "window_size_nd"}.get(key, key)
+        if other == "padding_nd":
+            super().__setattr__("pre_padding", tuple(value))
+            super().__setattr__("post_padding", tuple(value))
+        if other in ("stride_nd", "padding_nd", "dilation_nd", "pre_padding", "post_padding"):
+            value = Dims(value)
+        super().__setattr__(other, value)
+
+
+class IConvolutionLayer(_Window):
+    """A convolution."""
+
+    type = LayerType.CONVOLUTION
+    _op = "Conv"
+
+    def nodes(self, graph, names, shapes):
+        """Conv, or ConvTranspose."""
+        window = tuple(self.kernel_size_nd)
+        kernel, bias = array_of(self.kernel), array_of(self.bias)
+        channels = shapes[0][1]
+        if kernel is not None:
+            sizes = self._sizes(self.num_output_maps, channels, self.num_groups)
+            names = [names[0], _weight(graph, f"{self.name}.kernel", kernel.reshape(sizes + window))]
+        if bias is not None:
+            names = names[:2] + [_weight(graph, f"{self.name}.bias", bias.reshape(-1))]
+        pads, rule = _pads(self, len(window))
+        told = {"kernel_shape": window, "strides": tuple(self.stride_nd), "group": int(self.num_groups), "dilations": tuple(self.dilation_nd), "pads": pads, "auto_pad": rule}
+        return [graph.node(self._op, names, label=self.name, **told)]
+
+    @staticmethod
+    def _sizes(n_out, n_in, groups):
+        return (n_out, n_in // groups)
+
+
+class IDeconvolutionLayer(IConvolutionLayer):
+    """A transposed convolution."""
+
+    type = LayerType.DECONVOLUTION
+    _op = "ConvTranspose"
+
+    @staticmethod
+    def _sizes(n_out, n_in, groups):
+        return (n_in, n_out // groups)
+
+
+class IPoolingLayer(_Window):
+    """The largest, or the mean, of a window."""
+
+    type = LayerType.POOLING
+
+    def nodes(self, graph, names, shapes):
+        """MaxPool or AveragePool."""
+        window = tuple(self.window_size_nd)
+        pads, rule = _pads(self, len(window))
+        is_max = self.pooling == PoolingType.MAX
+        ceil = self.padding_mode in (PaddingMode.EXPLICIT_ROUND_UP, PaddingMode.CAFFE_ROUND_UP)
+        told = {"kernel_shape": window, "strides": tuple(self.stride_nd), "pads": pads, "auto_pad": rule, "ceil_mode": int(ceil)}
+        if not is_max:
+            told["count_include_pad"] = int(not self.average_count_excludes_padding)
+        return [graph.node("MaxPool" if is_max else "AveragePool", names, label=self.name, **told)]
+
+
+_ACTIVATIONS = {
+    ActivationType.RELU: ("Relu", ()),
+    ActivationType.SIGMOID: ("Sigmoid", ()),
+    ActivationType.TANH: ("Tanh", ()),
+    ActivationType.LEAKY_RELU: ("LeakyRelu", ("alpha",)),
+    ActivationType.ELU: ("Elu", ("alpha",)),
+    ActivationType.SELU: ("Selu", ("alpha", "gamma")),
+    ActivationType.SOFTSIGN: ("Softsign", ()),
+    ActivationType.SOFTPLUS: ("Softplus", ()),
+    ActivationType.HARD_SIGMOID: ("HardSigmoid", ("alpha", "beta")),
+    ActivationType.THRESHOLDED_RELU: ("ThresholdedRelu", ("alpha",)),
+    ActivationType.GELU_ERF: ("Gelu", ()),
+    ActivationType.GELU_TANH: ("Gelu", ()),
+}
+
+
+class IActivationLayer(ILayer):
+    """A function of each element."""
+
+    type = LayerType.ACTIVATION
+
+    def nodes(self, graph, names, shapes):
+        """The operator of that name; Clip for limits."""
+        kind, dtype = self.activation, nptype(self._inputs[0].dtype)
+        if kind == ActivationType.CLIP:
+            limits = [_weight(graph, f"{self.name}.{each}", np.asarray(value, dtype)) for each, value in (("alpha", self.alpha), ("beta", self.beta))]
+            return [graph.node("Clip", names + limits, label=self.name)]
+        op, told = _ACTIVATIONS[kind]
+        # TensorRT calls the second number of SELU beta; ONNX has its own defaults where nothing was said.
+        values = {"alpha": self.alpha, "beta": self.beta, "gamma": self.beta}
+        told = {each: float(values[each]) for each in told if values[each]}
+        if kind == ActivationType.GELU_TANH:
+            told["approximate"] = "tanh"
+        return [graph.node(op, names, label=self.name, **told)]
+
+
+class IElementWiseLayer(ILayer):
+    """A function of two elements."""
+
+    type = LayerType.ELEMENTWISE
+
+    def nodes(self, graph, names, shapes):
+        """The operator of that name."""
+        ops = {
+            ElementWiseOperation.SUM: "Add",
+            ElementWiseOperation.PROD: "Mul",
+            ElementWiseOperation.MAX: "Max",
+            ElementWiseOperation.MIN: "Min",
+            ElementWiseOperation.SUB: "Sub",
+            ElementWiseOperation.DIV: "Div",
+            ElementWiseOperation.POW: "Pow",
+            ElementWiseOperation.AND: "And",
+            ElementWiseOperation.OR: "Or",
+            ElementWiseOperation.XOR: "Xor",
+            ElementWiseOperation.EQUAL: "Equal",
+            ElementWiseOperation.GREATER: "Greater",
+            ElementWiseOperation.LESS: "Less",
+        }
+        if self.op == ElementWiseOperation.FLOOR_DIV:
+            quotient = graph.node("Div", names, label=f"{self.name}.quotient")
+            if self._inputs[0].dtype in (DataType.FLOAT, DataType.HALF):
+                return [graph.node("Floor", [quotient], label=self.name)]
+            # Integers are divided towards zero; one less where there is a rest and the signs differ.
+            rest = graph.node("Mod", names, label=f"{self.name}.rest")
+            back = graph.node("Sub", [names[0], rest], label=f"{self.name}.back")
+            return [graph.node("Div", [back, names[1]], label=self.name)]
+        return [graph.node(ops[self.op], names, label=self.name)]
+
+
+class IUnaryLayer(ILayer):
+    """A function of each element."""
+
+    type = LayerType.UNARY
+
+    def nodes(self, graph, names, shapes):
+        """The operator of that name."""
+        words = {"RECIP": "Reciprocal", "ISINF": "IsInf", "ISNAN": "IsNaN"}
+        return [graph.node(words.get(self.op.name, self.op.name.title()), names, label=self.name)]
+
+
+class IMatrixMultiplyLayer(ILayer):
+    """A product of matrices, or of vectors with them."""
+
+    type = LayerType.MATRIX_MULTIPLY
+
+    def nodes(self, graph, names, shapes):
+        """MatMul, with transposed factors."""
+        factors, squeezed = [], []
+        for position, (name, shape, how) in enumerate(zip(names, shapes, (self.op0, self.op1))):
+            if how == MatrixOperation.TRANSPOSE:
+                order = list(range(len(shape)))
+                order[-2:] = order[-1], order[-2]
+                name = graph.node("Transpose", [name], label=f"{self.name}.transposed", perm=order)
+            elif how == MatrixOperation.VECTOR:
+                # A row, or a column, for the time of the product.
+                axis = -2 if position == 0 else -1
+                name = graph.node("Unsqueeze", [name, _ints(graph, f"{self.name}.axis", [axis])], label=f"{self.name}.matrix")
+                squeezed.append(axis)
+            factors.append(name)
+        made = graph.node("MatMul", factors, label=self.name)
+        if squeezed:
+            made = graph.node("Squeeze", [made, _ints(graph, f"{self.name}.axes", squeezed)], label=self.name)
+        return [made]
+
+
+class IFullyConnectedLayer(ILayer):
+    """A matrix of weights over the last three axes, as TensorRT 8 has it."""
+
+    type = LayerType.FULLY_CONNECTED
+
+    def nodes(self, graph, names, shapes):
+        """Gemm over flattened elements, with two axes of one behind."""
+        kernel = array_of(self.kernel)
+        n_in = kernel.size // self.num_output_channels
+        flat = graph.node("Reshape", [names[0], _ints(graph, f"{self.name}.flat", [-1, n_in])], label=f"{self.name}.flat")
+        factors = [flat, _weight(graph, f"{self.name}.kernel", kernel.reshape(self.num_output_channels, n_in))]
+        bias = array_of(self.bias)
+        if bias is not None:
+            factors.append(_weight(graph, f"{self.name}.bias", bias.reshape(-1)))
+        made = graph.node("Gemm", factors, label=f"{self.name}.product", transB=1)
+        sizes = _ints(graph, f"{self.name}.sizes", [-1, self.num_output_channels, 1, 1])
+        return [graph.node("Reshape", [made, sizes], label=self.name)]
+
+
+class IConstantLayer(ILayer):
+    """Elements that do not change."""
+
+    type = LayerType.CONSTANT
+
+    def nodes(self, graph, names, shapes):
+        """A weight."""
+        made = _weight(graph, f"{self.name}.weights", array_of(self.weights).reshape(tuple(self.shape)))
+        return [graph.node("Identity", [made], label=self.name)]
+
+
+class IShuffleLayer(ILayer):
+    """Axes in another order, elements with other sizes, and axes in another order again."""
+
+    type = LayerType.SHUFFLE
+
+    def nodes(self, graph, names, shapes):
+        """Transpose, Reshape, Transpose."""
+        made, rank = names[0], len(shapes[0])
+        for step in ("first", "sizes", "second"):
+            if step == "sizes":
+                if len(names) > 1:
+                    made = graph.node("Reshape", [made, names[1]], label=self.name)
+                elif self.reshape_dims is not None:
+                    sizes = _ints(graph, f"{self.name}.sizes", tuple(self.reshape_dims))
+                    made = graph.node("Reshape", [made, sizes], label=self.name, allowzero=int(not self.zero_is_placeholder))
+                    rank = len(self.reshape_dims)
+                continue
+            order = self.first_transpose if step == "first" else self.second_transpose
+            if order is not None:
+                made = graph.node("Transpose", [made], label=self.name, perm=[int(axis) for axis in list(order)[:rank]])
+        return [made if made != names[0] else graph.node("Identity", names[:1], label=self.name)]
+
+
+class _Simple(ILayer):
+    """A layer that is one node of ONNX."""
+
+    def _node(self, graph, op, names, **told):
+        return [graph.node(op, names, label=self.name, **told)]
+
+
+def axes_of(mask):
+    """The axes of a mask of bits."""
+    return [axis for axis in range(32) if int(mask) >> axis & 1]
+
+
+class ISoftMaxLayer(_Simple):
+    """Softmax along an axis."""
+
+    type = LayerType.SOFTMAX
+
+    def nodes(self, graph, names, shapes):
+        """Softmax."""
+        axes = axes_of(self.axes) or [max(len(shapes[0]) - 3, 0)]
+        return self._node(graph, "Softmax", names, axis=axes[0])
+
+
+class IConcatenationLayer(_Simple):
+    """Tensors one behind the other."""
+
+    type = LayerType.CONCATENATION
+
+    def nodes(self, graph, names, shapes):
+        """Concat."""
+        return self._node(graph, "Concat", names, axis=int(self.axis))
+
+
+class IReduceLayer(_Simple):
+    """A sum, a mean, or the like, along axes."""
+
+    type = LayerType.REDUCE
+
+    def nodes(self, graph, names, shapes):
+        """ReduceSum and the like."""
+        op = {"SUM": "ReduceSum", "PROD": "ReduceProd", "MAX": "ReduceMax", "MIN": "ReduceMin", "AVG": "ReduceMean"}[ReduceOperation(self.op).name]
+        axes = _ints(graph, f"{self.name}.axes", axes_of(self.axes))
+        return self._node(graph, op, [names[0], axes], keepdims=int(self.keep_dims))
+
+
+class ITopKLayer(ILayer):
+    """The largest, or the smallest, along an axis."""
+
+    type = LayerType.TOPK
+
+    def nodes(self, graph, names, shapes):
+        """TopK; its places are of 32 bits here."""
+        count = names[1] if len(names) > 1 else _ints(graph, f"{self.name}.k", [self.k])
+        largest = int(self.op == TopKOperation.MAX)
+        values, places = graph.node("TopK", [names[0], count], ("", ""), label=self.name, axis=axes_of(self.axes)[0], largest=largest)
+        return [values, graph.node("Cast", [places], label=f"{self.name}.places", to=6)]
+
+
+class IGatherLayer(_Simple):
+    """Elements at places."""
+
+    type = LayerType.GATHER
+
+    def nodes(self, graph, names, shapes):
+        """Gather, GatherElements or GatherND."""
+        if self.mode == GatherMode.ND:
+            return self._node(graph, "GatherND", names, batch_dims=int(self.num_elementwise_dims))
+        op = "GatherElements" if self.mode == GatherMode.ELEMENT else "Gather"
+        return self._node(graph, op, names, axis=int(self.axis))
+
+
+class ISliceLayer(_Simple):
+    """A part of a tensor, with steps."""
+
+    type = LayerType.SLICE
+
+    def nodes(self, graph, names, shapes):
+        """Slice."""
+        start, sizes, step = tuple(self.start), tuple(self.shape), tuple(self.stride)
+        # One step below the first element is no place that ONNX could name otherwise.
+        ends = [first + size * by if first + size * by >= 0 else -(2**31) for first, size, by in zip(start, sizes, step)]
+        axes = list(range(len(start)))
+        parts = [_ints(graph, f"{self.name}.{word}", each) for word, each in (("start", start), ("end", ends), ("axes", axes), ("step", step))]
+        return self._node(graph, "Slice", [names[0], *parts])
+
+
+class IResizeLayer(_Simple):
+    """Other sizes by interpolation."""
+
+    type = LayerType.RESIZE
+
+    def nodes(self, graph, names, shapes):
+        """Resize."""
+        how = {InterpolationMode.NEAREST: "nearest", InterpolationMode.LINEAR: "linear", InterpolationMode.CUBIC: "cubic"}[self.resize_mode]
+        places = {
+            ResizeCoordinateTransformation.ALIGN_CORNERS: "align_corners",
+            ResizeCoordinateTransformation.ASYMMETRIC: "asymmetric",
+            ResizeCoordinateTransformation.HALF_PIXEL: "half_pixel",
+        }[self.coordinate_transformation]
+        told = {"mode": how, "coordinate_transformation_mode": places}
+        if how == "nearest":
+            told["nearest_mode"] = "floor"
+        if len(names) > 1:
+            sizes = graph.node("Cast", [names[1]], label=f"{self.name}.sizes", to=7)
+            return self._node(graph, "Resize", [names[0], None, None, sizes], **told)
+        if self.scales is not None and len(self.scales):
+            scales = _weight(graph, f"{self.name}.scales", np.asarray(self.scales, np.float32))
+            return self._node(graph, "Resize", [names[0], None, scales], **told)
+        return self._node(graph, "Resize", [names[0], None, None, _ints(graph, f"{self.name}.sizes", tuple(self.shape))], **told)
+
+
+class IScaleLayer(ILayer):
+    """(x * scale + shift) ** power, for all elements, by channel, or for each."""
+
+    type = LayerType.SCALE
+
+    def nodes(self, graph, names, shapes):
+        """Mul, Add, Pow."""
+        made, rank = names[0], len(shapes[0])
+        for op, word in (("Mul", "scale"), ("Add", "shift"), ("Pow", "power")):
+            array = array_of(getattr(self, word))
+            if array is None:
+                continue
+            if self.mode == ScaleMode.CHANNEL:
+                axis = self.channel_axis % rank
+                array = array.reshape([-1] + [1] * (rank - axis - 1))
+            elif self.mode == ScaleMode.ELEMENTWISE:
+                array = array.reshape([size for size in shapes[0][1:]])
+            made = graph.node(op, [made, _weight(graph, f"{self.name}.{word}", array)], label=self.name)
+        return [made if made != names[0] else graph.node("Identity", names, label=self.name)]
+
+
+class INormalizationLayer(ILayer):
+    """Elements with the mean and the variance along axes removed, times a scale, plus a bias."""
+
+    type = LayerType.NORMALIZATION
+
+    def nodes(self, graph, names, shapes):
+        """LayerNormalization where the axes are the last ones, GroupNormalization or InstanceNormalization else."""
+        axes, rank = axes_of(self.axes), len(shapes[0])
+        if self.num_groups > 1:
+            flat = [graph.node("Reshape", [name, _ints(graph, f"{self.name}.flat", [-1])], label=f"{self.name}.flat") for name in names[1:]]
+            return [graph.node("GroupNormalization", [names[0], *flat], label=self.name, epsilon=float(self.epsilon), num_groups=int(self.num_groups))]
+        if axes == list(range(axes[0], rank)) and axes[0] != 2:
+            return [graph.node("LayerNormalization", names, label=self.name, axis=axes[0], epsilon=float(self.epsilon))]
+        flat = [graph.node("Reshape", [name, _ints(graph, f"{self.name}.flat", [-1])], label=f"{self.name}.flat") for name in names[1:]]
+        return [graph.node("InstanceNormalization", [names[0], *flat], label=self.name, epsilon=float(self.epsilon))]
+
+
+class IPaddingLayer(_Simple):
+    """Zeros around the last two axes; fewer where negative."""
+
+    type = LayerType.PADDING
+
+    def nodes(self, graph, names, shapes):
+        """Pad."""
+        before, after = tuple(self.pre_padding_nd), tuple(self.post_padding_nd)
+        rank = len(shapes[0])
+        zeros = [0] * (rank - len(before))
+        return self._node(graph, "Pad", [names[0], _ints(graph, f"{self.name}.pads", zeros + list(before) + zeros + list(after))])
+
+
+#: Layers that are one node of ONNX with the attributes that they were told: their names, kinds and operators.
+class IOneNodeLayer(_Simple):
+    """A layer that is one node of ONNX as it was told."""
+
+    def __init__(self, network, inputs, type, op, n_outputs=1, **told):
+        object.__setattr__(self, "type", type)
+        object.__setattr__(self, "_op", op)
+        super().__init__(network, inputs, n_outputs, **told)
+
+    def nodes(self, graph, names, shapes):
+        """The node."""
+        told = {key: value for key, value in self._told.items() if value is not None}
+        if self.num_outputs == 1:
+            return self._node(graph, self._op, names, **told)
+        return graph.node(self._op, names, ("",) * self.num_outputs, label=self.name, **told)
