@@ -13,7 +13,7 @@ from collections import namedtuple
 import numpy
 
 from . import errors
-from ._planish import Engine, Model, Plan, build, load
+from ._planish import Engine, Model, Plan, load
 from ._views import Table
 
 #: How far an output is from the first runner's.

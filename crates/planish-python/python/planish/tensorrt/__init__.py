@@ -22,19 +22,7 @@ array([0., 2.], dtype=float32)
 What is not honoured though it would change something says so once, through the logger.
 """
 
-from ._builder import (
-    Builder,
-    IAlgorithm,
-    IAlgorithmContext,
-    IAlgorithmSelector,
-    IAlgorithmVariant,
-    IBuilderConfig,
-    IOptimizationProfile,
-    IProgressMonitor,
-    IStreamWriter,
-    OnnxParser,
-    ParserError,
-)
+from ._builder import Builder, IBuilderConfig, IOptimizationProfile, OnnxParser, ParserError
 from ._calibrators import (
     CalibrationAlgoType,
     IInt8Calibrator,
@@ -43,20 +31,17 @@ from ._calibrators import (
     IInt8LegacyCalibrator,
     IInt8MinMaxCalibrator,
 )
+from ._context import IExecutionContext, IOutputAllocator
 from ._engine import (
     EngineInspector,
     ICudaEngine,
-    IExecutionContext,
     IHostMemory,
-    IOutputAllocator,
     IProfiler,
     ISerializationConfig,
     IStreamReader,
     LayerInformationFormat,
     Profiler,
     Runtime,
-    TensorIOMode,
-    TensorLocation,
 )
 from ._enums import (
     ActivationType,
@@ -89,6 +74,8 @@ from ._enums import (
     SerializationFlag,
     TacticSource,
     TensorFormat,
+    TensorIOMode,
+    TensorLocation,
     TopKOperation,
     UnaryOperation,
     WeightsRole,
@@ -120,6 +107,7 @@ from ._types import (
     uint8,
     volume,
 )
+from ._watchers import IAlgorithm, IAlgorithmContext, IAlgorithmSelector, IAlgorithmVariant, IProgressMonitor, IStreamWriter
 
 #: The version of TensorRT's interface that is followed; calls of 8 work, too.
 __version__ = "10.0.0"

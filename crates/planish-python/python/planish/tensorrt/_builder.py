@@ -3,17 +3,25 @@
 import os
 import struct
 import tempfile
-import zlib
 
 import planish
 
 from ._calibrators import samples_of
 from ._engine import ICudaEngine, IHostMemory
-from ._enums import BuilderFlag, DeviceType, EngineCapability, HardwareCompatibilityLevel, MemoryPoolType, NetworkDefinitionCreationFlag, ProfilingVerbosity
+from ._enums import (
+    BuilderFlag,
+    DeviceType,
+    EngineCapability,
+    HardwareCompatibilityLevel,
+    MemoryPoolType,
+    NetworkDefinitionCreationFlag,
+    ProfilingVerbosity,
+)
 from ._logger import ILogger, say_once
 from ._network import INetworkDefinition
-from ._timing import ITimingCache
+from ._timing import ITimingCache, Kept
 from ._types import DataType
+from ._watchers import IAlgorithm, IAlgorithmContext, Watched
 
 
 class ParserError:
@@ -306,7 +314,7 @@ class IBuilderConfig:
         if whole and options["precision"] == "int8":
             options["int8_layers"] = whole
         if self.progress_monitor is not None:
-            options["progress"] = _Progress(self.progress_monitor)
+            options["progress"] = Watched(self.progress_monitor)
         return options
 
     def _precision(self, network, logger):
@@ -363,68 +371,6 @@ def _tensors(network):
     return [*network._inputs, *(tensor for layer in network for tensor in layer._outputs)]
 
 
-class _Progress:
-    """Tells a progress monitor of a build; a monitor that wants it to stop ends it."""
-
-    def __init__(self, monitor):
-        self._monitor, self._phase = monitor, None
-
-    def __call__(self, stage, done, total):
-        if stage != self._phase:
-            self.close()
-            self._phase = stage
-            self._monitor.phase_start(stage, None, max(total, 1))
-        if done and not self._monitor.step_complete(stage, done - 1):
-            raise KeyboardInterrupt("the progress monitor ended the build")
-
-    def close(self):
-        """The last phase is over."""
-        if self._phase is not None:
-            self._monitor.phase_finish(self._phase)
-            self._phase = None
-
-
-class IProgressMonitor:
-    """Is told how far a build is: `phase_start`, `step_complete` (False ends it), `phase_finish`."""
-
-
-class IAlgorithmSelector:
-    """Is told which kernels were chosen: `report_algorithms`. `select_algorithms` is never asked: choosing is the build's."""
-
-    def select_algorithms(self, context, choices):
-        """Never called."""
-        return list(range(len(choices)))
-
-    def report_algorithms(self, contexts, choices):
-        """Is given the layers, and the kernel of each."""
-
-
-class IAlgorithmContext:
-    """A layer that a kernel was chosen for."""
-
-    def __init__(self, name):
-        self.name = name
-        self.num_inputs = self.num_outputs = 0
-
-
-class IAlgorithmVariant:
-    """A kernel, by its name and a number made of it."""
-
-    def __init__(self, kernel):
-        self.name = kernel
-        self.implementation = zlib.crc32(kernel.split(" ")[0].encode())
-        self.tactic = zlib.crc32(kernel.encode())
-
-
-class IAlgorithm:
-    """A kernel that was chosen."""
-
-    timing_msec, workspace_size = 0.0, 0
-
-    def __init__(self, kernel):
-        self.algorithm_variant = IAlgorithmVariant(kernel)
-
-
 class Builder:
     """Builds engines."""
 
@@ -432,9 +378,8 @@ class Builder:
         self._logger = logger
         self.max_batch_size = 1
         self.max_workspace_size = 0
+        self.error_recorder = self.gpu_allocator = None
 
-    error_recorder = None
-    gpu_allocator = None
     max_DLA_batch_size = 0
     max_threads = 1
 
@@ -485,7 +430,7 @@ class Builder:
                 self._logger.log(ILogger.ERROR, "the network is empty; read a model with an OnnxParser, or mark an output")
                 return None
             options = config.options(network, self._logger)
-            with _Kept(config) as path:
+            with Kept(None if config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE) else config._timing_cache) as path:
                 plan = planish.build(network.model, timing_cache=path, **options)
         except (planish.errors.Error, NotImplementedError) as error:
             self._logger.log(ILogger.ERROR, str(error))
@@ -529,33 +474,3 @@ class Builder:
     def build_cuda_engine(self, network):
         """The same without a configuration, as TensorRT 7 has it."""
         return self.build_engine(network, self.create_builder_config())
-
-
-class _Kept:
-    """The file of a configuration's timing cache for the time of a build; none where it has no cache."""
-
-    def __init__(self, config):
-        self._cache = None if config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE) else config._timing_cache
-        self._folder = None
-
-    def __enter__(self):
-        if self._cache is None:
-            return None
-        self._folder = tempfile.TemporaryDirectory()
-        self._path = os.path.join(self._folder.name, "timing.cache")
-        if self._cache.content:
-            with open(self._path, "wb") as file:
-                file.write(self._cache.content)
-        return self._path
-
-    def __exit__(self, *_):
-        if self._folder is not None:
-            if os.path.exists(self._path):
-                with open(self._path, "rb") as file:
-                    self._cache.content = file.read()
-            self._folder.cleanup()
-
-
-class IStreamWriter:
-    """Is given the bytes of a plan: `write(data)` gives how many it took."""
-

@@ -136,3 +136,18 @@ class ProfilingVerbosity(enum.IntEnum):
     LAYER_NAMES_ONLY = 0
     NONE = 1
     DETAILED = 2
+
+
+class TensorIOMode(enum.IntEnum):
+    """What a tensor is to an engine."""
+
+    NONE = 0
+    INPUT = 1
+    OUTPUT = 2
+
+
+class TensorLocation(enum.IntEnum):
+    """Where a tensor is."""
+
+    DEVICE = 0
+    HOST = 1

@@ -12,15 +12,12 @@ from ._enums import (
     InterpolationMode,
     LayerType,
     MatrixOperation,
-    PaddingMode,
-    PoolingType,
     ReduceOperation,
     ResizeCoordinateTransformation,
     ScaleMode,
     TopKOperation,
-    UnaryOperation,
 )
-from ._types import DataType, Dims, nptype
+from ._types import DataType, nptype
 
 
 class Weights:
@@ -158,92 +155,14 @@ class ILayer:
         raise NotImplementedError(f"layers of kind {self.type.name} cannot be built")
 
 
-def _weight(graph, wanted, array):
+def weight(graph, wanted, array):
+    """Has a graph hold an array; gives its name there."""
     return graph.weight(wanted, array.dtype.name, array.shape, array.tobytes())
 
 
-def _ints(graph, wanted, numbers):
-    return _weight(graph, wanted, np.asarray(numbers, np.int64))
-
-
-def _pads(layer, rank):
-    """Padding before and after each axis, and ONNX's word for padding by rule."""
-    rule = {PaddingMode.SAME_UPPER: "SAME_UPPER", PaddingMode.SAME_LOWER: "SAME_LOWER"}.get(layer.padding_mode)
-    if rule:
-        return None, rule
-    before, after = list(layer.pre_padding), list(layer.post_padding)
-    return before + after, None
-
-
-class _Window(ILayer):
-    """What slides over axes: `stride_nd`, `padding_nd`, `pre_padding`, `post_padding`, and the same with two axes."""
-
-    def __getattr__(self, key):
-        # Older names of the same.
-        other = {"stride": "stride_nd", "padding": "padding_nd", "dilation": "dilation_nd", "kernel_size": "kernel_size_nd", "window_size": "window_size_nd"}.get(key)
-        return getattr(self, other) if other else super().__getattr__(key)
-
-    def __setattr__(self, key, value):
-        other = {"stride": "stride_nd", "padding": "padding_nd", "dilation": "dilation_nd", "kernel_size": "kernel_size_nd", "window_size": "window_size_nd"}.get(key, key)
-        if other == "padding_nd":
-            super().__setattr__("pre_padding", tuple(value))
-            super().__setattr__("post_padding", tuple(value))
-        if other in ("stride_nd", "padding_nd", "dilation_nd", "pre_padding", "post_padding"):
-            value = Dims(value)
-        super().__setattr__(other, value)
-
-
-class IConvolutionLayer(_Window):
-    """A convolution."""
-
-    type = LayerType.CONVOLUTION
-    _op = "Conv"
-
-    def nodes(self, graph, names, shapes):
-        """Conv, or ConvTranspose."""
-        window = tuple(self.kernel_size_nd)
-        kernel, bias = array_of(self.kernel), array_of(self.bias)
-        channels = shapes[0][1]
-        if kernel is not None:
-            sizes = self._sizes(self.num_output_maps, channels, self.num_groups)
-            names = [names[0], _weight(graph, f"{self.name}.kernel", kernel.reshape(sizes + window))]
-        if bias is not None:
-            names = names[:2] + [_weight(graph, f"{self.name}.bias", bias.reshape(-1))]
-        pads, rule = _pads(self, len(window))
-        told = {"kernel_shape": window, "strides": tuple(self.stride_nd), "group": int(self.num_groups), "dilations": tuple(self.dilation_nd), "pads": pads, "auto_pad": rule}
-        return [graph.node(self._op, names, label=self.name, **told)]
-
-    @staticmethod
-    def _sizes(n_out, n_in, groups):
-        return (n_out, n_in // groups)
-
-
-class IDeconvolutionLayer(IConvolutionLayer):
-    """A transposed convolution."""
-
-    type = LayerType.DECONVOLUTION
-    _op = "ConvTranspose"
-
-    @staticmethod
-    def _sizes(n_out, n_in, groups):
-        return (n_in, n_out // groups)
-
-
-class IPoolingLayer(_Window):
-    """The largest, or the mean, of a window."""
-
-    type = LayerType.POOLING
-
-    def nodes(self, graph, names, shapes):
-        """MaxPool or AveragePool."""
-        window = tuple(self.window_size_nd)
-        pads, rule = _pads(self, len(window))
-        is_max = self.pooling == PoolingType.MAX
-        ceil = self.padding_mode in (PaddingMode.EXPLICIT_ROUND_UP, PaddingMode.CAFFE_ROUND_UP)
-        told = {"kernel_shape": window, "strides": tuple(self.stride_nd), "pads": pads, "auto_pad": rule, "ceil_mode": int(ceil)}
-        if not is_max:
-            told["count_include_pad"] = int(not self.average_count_excludes_padding)
-        return [graph.node("MaxPool" if is_max else "AveragePool", names, label=self.name, **told)]
+def ints(graph, wanted, numbers):
+    """The same of integers."""
+    return weight(graph, wanted, np.asarray(numbers, np.int64))
 
 
 _ACTIVATIONS = {
@@ -271,7 +190,7 @@ class IActivationLayer(ILayer):
         """The operator of that name; Clip for limits."""
         kind, dtype = self.activation, nptype(self._inputs[0].dtype)
         if kind == ActivationType.CLIP:
-            limits = [_weight(graph, f"{self.name}.{each}", np.asarray(value, dtype)) for each, value in (("alpha", self.alpha), ("beta", self.beta))]
+            limits = [weight(graph, f"{self.name}.{each}", np.asarray(value, dtype)) for each, value in (("alpha", self.alpha), ("beta", self.beta))]
             return [graph.node("Clip", names + limits, label=self.name)]
         op, told = _ACTIVATIONS[kind]
         # TensorRT calls the second number of SELU beta; ONNX has its own defaults where nothing was said.
@@ -342,12 +261,12 @@ class IMatrixMultiplyLayer(ILayer):
             elif how == MatrixOperation.VECTOR:
                 # A row, or a column, for the time of the product.
                 axis = -2 if position == 0 else -1
-                name = graph.node("Unsqueeze", [name, _ints(graph, f"{self.name}.axis", [axis])], label=f"{self.name}.matrix")
+                name = graph.node("Unsqueeze", [name, ints(graph, f"{self.name}.axis", [axis])], label=f"{self.name}.matrix")
                 squeezed.append(axis)
             factors.append(name)
         made = graph.node("MatMul", factors, label=self.name)
         if squeezed:
-            made = graph.node("Squeeze", [made, _ints(graph, f"{self.name}.axes", squeezed)], label=self.name)
+            made = graph.node("Squeeze", [made, ints(graph, f"{self.name}.axes", squeezed)], label=self.name)
         return [made]
 
 
@@ -360,13 +279,13 @@ class IFullyConnectedLayer(ILayer):
         """Gemm over flattened elements, with two axes of one behind."""
         kernel = array_of(self.kernel)
         n_in = kernel.size // self.num_output_channels
-        flat = graph.node("Reshape", [names[0], _ints(graph, f"{self.name}.flat", [-1, n_in])], label=f"{self.name}.flat")
-        factors = [flat, _weight(graph, f"{self.name}.kernel", kernel.reshape(self.num_output_channels, n_in))]
+        flat = graph.node("Reshape", [names[0], ints(graph, f"{self.name}.flat", [-1, n_in])], label=f"{self.name}.flat")
+        factors = [flat, weight(graph, f"{self.name}.kernel", kernel.reshape(self.num_output_channels, n_in))]
         bias = array_of(self.bias)
         if bias is not None:
-            factors.append(_weight(graph, f"{self.name}.bias", bias.reshape(-1)))
+            factors.append(weight(graph, f"{self.name}.bias", bias.reshape(-1)))
         made = graph.node("Gemm", factors, label=f"{self.name}.product", transB=1)
-        sizes = _ints(graph, f"{self.name}.sizes", [-1, self.num_output_channels, 1, 1])
+        sizes = ints(graph, f"{self.name}.sizes", [-1, self.num_output_channels, 1, 1])
         return [graph.node("Reshape", [made, sizes], label=self.name)]
 
 
@@ -377,7 +296,7 @@ class IConstantLayer(ILayer):
 
     def nodes(self, graph, names, shapes):
         """A weight."""
-        made = _weight(graph, f"{self.name}.weights", array_of(self.weights).reshape(tuple(self.shape)))
+        made = weight(graph, f"{self.name}.weights", array_of(self.weights).reshape(tuple(self.shape)))
         return [graph.node("Identity", [made], label=self.name)]
 
 
@@ -394,7 +313,7 @@ class IShuffleLayer(ILayer):
                 if len(names) > 1:
                     made = graph.node("Reshape", [made, names[1]], label=self.name)
                 elif self.reshape_dims is not None:
-                    sizes = _ints(graph, f"{self.name}.sizes", tuple(self.reshape_dims))
+                    sizes = ints(graph, f"{self.name}.sizes", tuple(self.reshape_dims))
                     made = graph.node("Reshape", [made, sizes], label=self.name, allowzero=int(not self.zero_is_placeholder))
                     rank = len(self.reshape_dims)
                 continue
@@ -405,8 +324,6 @@ class IShuffleLayer(ILayer):
 
 
 class _Simple(ILayer):
-    """A layer that is one node of ONNX."""
-
     def _node(self, graph, op, names, **told):
         return [graph.node(op, names, label=self.name, **told)]
 
@@ -445,7 +362,7 @@ class IReduceLayer(_Simple):
     def nodes(self, graph, names, shapes):
         """ReduceSum and the like."""
         op = {"SUM": "ReduceSum", "PROD": "ReduceProd", "MAX": "ReduceMax", "MIN": "ReduceMin", "AVG": "ReduceMean"}[ReduceOperation(self.op).name]
-        axes = _ints(graph, f"{self.name}.axes", axes_of(self.axes))
+        axes = ints(graph, f"{self.name}.axes", axes_of(self.axes))
         return self._node(graph, op, [names[0], axes], keepdims=int(self.keep_dims))
 
 
@@ -456,7 +373,7 @@ class ITopKLayer(ILayer):
 
     def nodes(self, graph, names, shapes):
         """TopK; its places are of 32 bits here."""
-        count = names[1] if len(names) > 1 else _ints(graph, f"{self.name}.k", [self.k])
+        count = names[1] if len(names) > 1 else ints(graph, f"{self.name}.k", [self.k])
         largest = int(self.op == TopKOperation.MAX)
         values, places = graph.node("TopK", [names[0], count], ("", ""), label=self.name, axis=axes_of(self.axes)[0], largest=largest)
         return [values, graph.node("Cast", [places], label=f"{self.name}.places", to=6)]
@@ -486,7 +403,7 @@ class ISliceLayer(_Simple):
         # One step below the first element is no place that ONNX could name otherwise.
         ends = [first + size * by if first + size * by >= 0 else -(2**31) for first, size, by in zip(start, sizes, step)]
         axes = list(range(len(start)))
-        parts = [_ints(graph, f"{self.name}.{word}", each) for word, each in (("start", start), ("end", ends), ("axes", axes), ("step", step))]
+        parts = [ints(graph, f"{self.name}.{word}", each) for word, each in (("start", start), ("end", ends), ("axes", axes), ("step", step))]
         return self._node(graph, "Slice", [names[0], *parts])
 
 
@@ -510,9 +427,9 @@ class IResizeLayer(_Simple):
             sizes = graph.node("Cast", [names[1]], label=f"{self.name}.sizes", to=7)
             return self._node(graph, "Resize", [names[0], None, None, sizes], **told)
         if self.scales is not None and len(self.scales):
-            scales = _weight(graph, f"{self.name}.scales", np.asarray(self.scales, np.float32))
+            scales = weight(graph, f"{self.name}.scales", np.asarray(self.scales, np.float32))
             return self._node(graph, "Resize", [names[0], None, scales], **told)
-        return self._node(graph, "Resize", [names[0], None, None, _ints(graph, f"{self.name}.sizes", tuple(self.shape))], **told)
+        return self._node(graph, "Resize", [names[0], None, None, ints(graph, f"{self.name}.sizes", tuple(self.shape))], **told)
 
 
 class IScaleLayer(ILayer):
@@ -532,7 +449,7 @@ class IScaleLayer(ILayer):
                 array = array.reshape([-1] + [1] * (rank - axis - 1))
             elif self.mode == ScaleMode.ELEMENTWISE:
                 array = array.reshape([size for size in shapes[0][1:]])
-            made = graph.node(op, [made, _weight(graph, f"{self.name}.{word}", array)], label=self.name)
+            made = graph.node(op, [made, weight(graph, f"{self.name}.{word}", array)], label=self.name)
         return [made if made != names[0] else graph.node("Identity", names, label=self.name)]
 
 
@@ -545,11 +462,11 @@ class INormalizationLayer(ILayer):
         """LayerNormalization where the axes are the last ones, GroupNormalization or InstanceNormalization else."""
         axes, rank = axes_of(self.axes), len(shapes[0])
         if self.num_groups > 1:
-            flat = [graph.node("Reshape", [name, _ints(graph, f"{self.name}.flat", [-1])], label=f"{self.name}.flat") for name in names[1:]]
+            flat = [graph.node("Reshape", [name, ints(graph, f"{self.name}.flat", [-1])], label=f"{self.name}.flat") for name in names[1:]]
             return [graph.node("GroupNormalization", [names[0], *flat], label=self.name, epsilon=float(self.epsilon), num_groups=int(self.num_groups))]
         if axes == list(range(axes[0], rank)) and axes[0] != 2:
             return [graph.node("LayerNormalization", names, label=self.name, axis=axes[0], epsilon=float(self.epsilon))]
-        flat = [graph.node("Reshape", [name, _ints(graph, f"{self.name}.flat", [-1])], label=f"{self.name}.flat") for name in names[1:]]
+        flat = [graph.node("Reshape", [name, ints(graph, f"{self.name}.flat", [-1])], label=f"{self.name}.flat") for name in names[1:]]
         return [graph.node("InstanceNormalization", [names[0], *flat], label=self.name, epsilon=float(self.epsilon))]
 
 
@@ -563,10 +480,9 @@ class IPaddingLayer(_Simple):
         before, after = tuple(self.pre_padding_nd), tuple(self.post_padding_nd)
         rank = len(shapes[0])
         zeros = [0] * (rank - len(before))
-        return self._node(graph, "Pad", [names[0], _ints(graph, f"{self.name}.pads", zeros + list(before) + zeros + list(after))])
+        return self._node(graph, "Pad", [names[0], ints(graph, f"{self.name}.pads", zeros + list(before) + zeros + list(after))])
 
 
-#: Layers that are one node of ONNX with the attributes that they were told: their names, kinds and operators.
 class IOneNodeLayer(_Simple):
     """A layer that is one node of ONNX as it was told."""
 

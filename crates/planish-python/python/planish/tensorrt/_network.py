@@ -4,6 +4,7 @@ import planish
 
 from .._onnx_bytes import ELEMENT_TYPES, Graph
 from . import _layers as layers
+from . import _windows as windows
 from ._enums import (
     ActivationType,
     GatherMode,
@@ -251,13 +252,13 @@ class INetworkDefinition:
 
     def add_convolution_nd(self, input, num_output_maps, kernel_shape, kernel=None, bias=None):  # noqa: A002
         """A convolution."""
-        return self._convolution(layers.IConvolutionLayer, input, num_output_maps, kernel_shape, kernel, bias)
+        return self._convolution(windows.IConvolutionLayer, input, num_output_maps, kernel_shape, kernel, bias)
 
     add_convolution = add_convolution_nd
 
     def add_deconvolution_nd(self, input, num_output_maps, kernel_shape, kernel=None, bias=None):  # noqa: A002
         """A transposed convolution."""
-        return self._convolution(layers.IDeconvolutionLayer, input, num_output_maps, kernel_shape, kernel, bias)
+        return self._convolution(windows.IDeconvolutionLayer, input, num_output_maps, kernel_shape, kernel, bias)
 
     add_deconvolution = add_deconvolution_nd
 
@@ -273,7 +274,7 @@ class INetworkDefinition:
         window = Dims(window_size)
         zeros, ones = Dims([0] * len(window)), Dims([1] * len(window))
         told = {"pooling": type, "window_size_nd": window, "stride_nd": ones, "padding_nd": zeros, "pre_padding": zeros, "post_padding": zeros}
-        return layers.IPoolingLayer(self, [input], average_count_excludes_padding=True, padding_mode=PaddingMode.EXPLICIT_ROUND_DOWN, **told)
+        return windows.IPoolingLayer(self, [input], average_count_excludes_padding=True, padding_mode=PaddingMode.EXPLICIT_ROUND_DOWN, **told)
 
     add_pooling = add_pooling_nd
 
