@@ -15,11 +15,13 @@ TITLES = {"planish": "Planish", "ort": "ONNX Runtime", "openvino": "OpenVINO"}
 FEATURES = ["avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8"]
 COLUMNS = [
     "date", "cpu", "model", "batch", "threads", "engine", "version", "median_ms", "spread_pct", "block_medians_ms",
-    "cpu_ms", "others_pct",
+    "cpu_ms", "min_ms", "others_pct", "on_reference",
     "peak_rss_mb", "base_rss_mb", "load_ms", "gflop", "fma_peak_gflops", "ratio_of_planish", "rel_l2", "verdict", "error",
 ]  # fmt: skip
 # Above this share of the processors in other hands, times by the clock are marked.
 BUSY = 0.1
+# Cases that are named where the slowest are.
+LEAST = 10
 _FMA = {}
 
 
@@ -28,7 +30,7 @@ class Result:
 
     def __init__(self, engine):
         self.engine, self.version, self.error = engine, "", ""
-        self.cpu_blocks = []
+        self.cpu_blocks, self.shortest = [], []
         self.blocks, self.peak_mb, self.base_mb, self.load_ms = [], 0.0, None, None
 
     def median(self):
@@ -51,6 +53,7 @@ class Row:
         self.name, self.batch, self.threads, self.kind = case.name, case.batch, case.threads, case.kind
         self.results, self.distances = case.results, case.distances
         self.bound, self.gflop, self.fma_peak, self.others = bound, gflop, fma_peak, case.others
+        self.on_reference = case.on_reference
 
     @staticmethod
     def lost(name, batch, threads, engines, error):
@@ -61,6 +64,7 @@ class Row:
         for result in row.results.values():
             result.error = error
         row.distances, row.bound, row.gflop, row.fma_peak, row.others = {}, 0.0, None, None, None
+        row.on_reference = []
         return row
 
     def ratio(self, peer, own="planish"):
@@ -78,6 +82,21 @@ class Row:
         if self.threads != 1 or not own or not peer or not own.cpu() or not peer.cpu():
             return None
         return peer.cpu() / own.cpu()
+
+    def shortest_ratio(self, peer, own="planish"):
+        """The same by the shortest run of each: beside other work the one that was disturbed least."""
+        own, peer = self.results.get(own), self.results.get(peer)
+        if not own or not peer or not own.shortest or not peer.shortest:
+            return None
+        return min(peer.shortest) / min(own.shortest)
+
+    def fair_ratio(self, peer, own="planish"):
+        """The ratio that says most: by the clock where the machine was quiet, else by processor time on one thread and
+        by the shortest runs on several.
+        """
+        if not self.is_busy():
+            return self.ratio(peer, own)
+        return self.cpu_ratio(peer, own) or self.shortest_ratio(peer, own)
 
     def distance(self, a, b):
         found = self.distances.get((a, b))
@@ -126,11 +145,15 @@ class Row:
             ratio = self.ratio(peer)
             if ratio:
                 cpu = self.cpu_ratio(peer)
-                parts.append(f"x{ratio:.2f} {peer}" + (f" (cpu x{cpu:.2f})" if cpu else ""))
+                shortest = self.shortest_ratio(peer)
+                more = [f"cpu x{cpu:.2f}"] * bool(cpu) + [f"shortest x{shortest:.2f}"] * bool(shortest)
+                parts.append(f"x{ratio:.2f} {peer}" + (f" ({', '.join(more)})" if more else ""))
         if "planish" not in self.results and self.ratio("ort", "openvino"):
             parts.append(f"openvino x{self.ratio('ort', 'openvino'):.2f} ort")
         if self.is_busy():
             parts.append(f"busy {100 * self.others:.0f} %")
+        if self.on_reference:
+            parts.append(f"{len(self.on_reference)} steps on the reference")
         parts.append(self.verdict() + (f" ({self.worst():.1e})" if self.worst() is not None else ""))
         return "  ".join(parts)
 
@@ -176,10 +199,19 @@ def summary(rows, engines):
             able = [row for row in rows if row.threads == threads and row.ratio(peer, own)]
             quiet = [(row.ratio(peer, own), row) for row in able if not row.is_busy()]
             by_cpu = [(row.cpu_ratio(peer, own), row) for row in able if row.cpu_ratio(peer, own)]
-            said = [kind + " " + spoken(found) for kind, found in [("by the clock", quiet), ("by CPU time", by_cpu)] if found]
+            shortest = [(row.shortest_ratio(peer, own), row) for row in able if row.shortest_ratio(peer, own)]
+            kinds = [("by the clock", quiet), ("by CPU time", by_cpu), ("by the shortest runs", shortest)]
+            said = [kind + " " + spoken(found) for kind, found in kinds if found]
             if able:
                 where = f"{TITLES[own]} against {TITLES[peer]}, {threads} thread{'s' * (threads > 1)}"
                 lines.append(f"{where}: " + ("; ".join(said) or "the machine was too busy to tell"))
+                least = sorted((row.fair_ratio(peer, own), row.name) for row in able if row.fair_ratio(peer, own))
+                named = ", ".join(f"{name} {ratio:.2f}" for ratio, name in least[:LEAST])
+                lines.append(f"{where}, the least: {named}")
+    behind = {row.name: row.on_reference for row in rows if row.on_reference}
+    for name, steps in behind.items():
+        kinds = ", ".join(sorted(set(steps))[:LEAST])
+        lines.append(f"{name}: {len(steps)} steps on the reference ({kinds})")
     n_busy = sum(row.is_busy() for row in rows)
     if n_busy:
         lines.append(
@@ -228,7 +260,9 @@ def write_csv(path, rows, day, machine):
                     day, machine.cpu, row.name, row.batch, row.threads, name, result.version,
                     number(result.median(), 4), number(result.spread(), 1),
                     " ".join(number(block, 4) for block in result.blocks), number(result.cpu(), 4),
+                    number(min(result.shortest, default=None), 4),
                     number(None if row.others is None else 100 * row.others, 0),
+                    len(row.on_reference) if name == "planish" else "",
                     number(result.peak_mb or None, 1),
                     number(result.base_mb, 1), number(result.load_ms, 1), number(row.gflop, 3),
                     number(row.fma_peak, 1), number(row.ratio(name), 3) if name != "planish" else "",

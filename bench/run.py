@@ -4,13 +4,15 @@
     python3 bench/run.py                        the suite, threads 1 and 2, batches 1 and 8
     python3 bench/run.py --models 'resnet*' --batches 1 --threads 2
     python3 bench/run.py --real                 trained models from registry packages, at batch 1
+    python3 bench/run.py --real DIR             those of a folder, and every other model that lies there
     python3 bench/run.py --peers ort,openvino   without Planish
 
 Needs Python 3.9 and nothing else: a virtual environment with the pinned peers is made under target/bench. Each
 engine runs in a process of its own, in alternating blocks (ONNX Runtime's threads spin on after a run and slow
 whoever shares the process; and whatever else the machine does falls on all alike). A block's result is the median
 of its runs, a case's the median of its blocks. What counts is the ratio: a time alone means nothing on a shared
-machine. Results go to bench/results/*.csv after every case, and, for a whole run or with --doc, into
+machine. Where others had more than a tenth of the processors, the ratio is one of processor time on one thread, and
+of the shortest runs on several. Results go to bench/results/*.csv after every case, and, for a whole run or with --doc, into
 docs/performance.md.
 """
 
@@ -22,6 +24,7 @@ import json
 import os
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -150,6 +153,11 @@ def real_cases(args, wanted, python):
             say(f"{name}: {package} could not be fetched, left out")
             continue
         cases.append((name, path, specification, 1))
+    known = {row[0] for row in rows}
+    others = sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".onnx"))
+    for name in others:
+        if name not in known and wanted(name):
+            cases.append((name, os.path.join(folder, name + ".onnx"), "", 1))
     return cases
 
 
@@ -167,6 +175,12 @@ def fetch(python, package, member, path):
                     shutil.copyfileobj(packed, file)
                 os.replace(target + ".tmp", target)
     return True
+
+
+def reference_steps(inspected):
+    """Operators of the steps of a plan that have no kernel but the reference."""
+    steps = json.loads(inspected)["steps"]
+    return [step["name"] for step in steps if step["kernel"].startswith("reference")]
 
 
 class Failed(Exception):
@@ -209,6 +223,7 @@ class Case:
         self.kind = "suite" if args.real is None else answer["kind"]
         self.shapes = ",".join(f"{input}:{'x'.join(map(str, dims))}" for input, dims in answer["shapes"].items() if dims)
         self.results = {engine: report.Result(engine) for engine in args.engines}
+        self.on_reference = []
 
     def file(self, name):
         return os.path.join(self.folder, name)
@@ -228,6 +243,7 @@ class Case:
         child(command)
         self.results["planish"].load_ms = (time.monotonic() - start) * 1e3
         child([args.binary, "run", plan, "--inputs", self.inputs, "-o", self.file("planish.npz")])
+        self.on_reference = reference_steps(child([args.binary, "inspect", plan, "--json"])[0])
         return plan
 
     def block(self, engine, first):
@@ -246,9 +262,13 @@ class Case:
             _, peak = child(command)
             with open(target) as file:
                 answer = json.load(file)
+            # The whole has the work between the blocks of runs in it; the blocks have not.
+            worked = [block["cpu_ms"] for block in answer["blocks"] if block["cpu_ms"]]
+            answer["cpu_ms"] = statistics.median(worked) if worked else None
             result.version = args.planish_version
         result.blocks.append(answer["median_ms"])
         result.cpu_blocks.append(answer.get("cpu_ms"))
+        result.shortest.append(answer["min_ms"])
         result.peak_mb = max(result.peak_mb, peak)
 
     def time(self):
