@@ -146,7 +146,7 @@ class Row:
             if ratio:
                 cpu = self.cpu_ratio(peer)
                 shortest = self.shortest_ratio(peer)
-                more = [f"cpu x{cpu:.2f}"] * bool(cpu) + [f"shortest x{shortest:.2f}"] * bool(shortest)
+                more = [f"{kind} x{found:.2f}" for kind, found in (("cpu", cpu), ("shortest", shortest)) if found]
                 parts.append(f"x{ratio:.2f} {peer}" + (f" ({', '.join(more)})" if more else ""))
         if "planish" not in self.results and self.ratio("ort", "openvino"):
             parts.append(f"openvino x{self.ratio('ort', 'openvino'):.2f} ort")

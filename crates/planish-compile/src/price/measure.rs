@@ -2,7 +2,7 @@
 //!
 //! Activations stay where the step before would have left them, in cache; weights come from further away, so
 //! several copies are read in turn. Candidates are run in turns, so that a slow moment of the machine meets all
-//! of them, and the median counts.
+//! of them; a device's median counts, and what a quarter of the host's samples did not exceed.
 //!
 //! A device's launches are captured as a run would capture them, several with rotating weights in one graph, and
 //! timed by the device's own events around a replay: gaps between launches count as they will in a run.
@@ -22,7 +22,9 @@ use crate::lower::candidates::Choices;
 use crate::lower::{Draft, DraftStep, Source};
 use crate::options::BuildOptions;
 use crate::price::cache::{TimingCache, TimingKey};
-use crate::price::policy::{DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, rounds};
+use crate::price::policy::{
+    DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, UNMEASURED, rounds,
+};
 use crate::price::trial::{Trial, TrialWeights};
 
 /// What is to be measured, once for all places of the list that ask for the same: a time that each of them got for
@@ -43,7 +45,7 @@ struct Rival {
 impl Rival {
     /// Takes over what was measured.
     fn end(self, choices: &mut Choices, cache: &mut TimingCache) {
-        choices.price(&self.places, self.trial.median());
+        choices.price(&self.places, self.trial.typical());
         cache.insert(self.key, self.trial.entry());
     }
 }
@@ -148,6 +150,8 @@ pub(crate) fn measure(
         let mut why: Option<KernelError> = None;
         let is_short = |why: &KernelError| *why.kind() == KernelErrorKind::OutOfMemory;
         let mut fastest = u64::MAX;
+        let is_alone = open.len() == 1;
+        let is_behind = |trial: &Trial, fastest: u64| trial.typical() as f64 > fastest as f64 * DROP_RATIO;
         // The first round: who is far behind leaves at once, so that only rivals' weights are in memory together.
         for Open { places, posed, key } in open {
             options.go_on()?;
@@ -155,7 +159,12 @@ pub(crate) fn measure(
             let tried = Trial::new(&posed, tactic, &mut weights).and_then(|mut trial| {
                 if let (false, Some(queue)) = (options.timing_cache_only, &mut queue) {
                     trial.sample(&mut **queue)?;
-                    fastest = fastest.min(trial.median());
+                    // Who is behind, or has nobody to be compared with, gets another chance: a sample may have been cut.
+                    if is_alone || is_behind(&trial, fastest) {
+                        trial.sample(&mut **queue)?;
+                        trial.sample(&mut **queue)?;
+                    }
+                    fastest = fastest.min(trial.typical());
                 }
                 Ok(trial)
             });
@@ -166,8 +175,8 @@ pub(crate) fn measure(
                     why = why.take().filter(is_short).or(Some(error));
                 }
             }
-            let is_behind = |rival: &mut Rival| rival.trial.median() as f64 > fastest as f64 * DROP_RATIO;
-            trials.extract_if(.., is_behind).for_each(|rival| rival.end(choices, cache));
+            let leaves = |rival: &mut Rival| is_behind(&rival.trial, fastest);
+            trials.extract_if(.., leaves).for_each(|rival| rival.end(choices, cache));
         }
         if let (true, [Rival { places, .. }, ..]) = (options.timing_cache_only, &trials[..]) {
             let message = format!(
@@ -209,7 +218,7 @@ pub(crate) fn measure(
         // What was not measured is priced by the model, and must not win against what was.
         let slowest = choices.list.iter().filter(|a| a.measured).map(|a| a.ns).fold(0.0, f64::max);
         for alternative in choices.list.iter_mut().filter(|a| !a.measured && !a.view) {
-            alternative.ns = alternative.ns.max(slowest);
+            alternative.ns = alternative.ns.max(slowest * UNMEASURED);
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ pub(crate) fn budget(tune_level: u32) -> Budget {
     if tune_level >= 5 { Budget::WIDE } else { Budget::USUAL }
 }
 
-/// Samples of each candidate by tune level; odd, so that the median is one of them. Level 0 goes by the cost model.
+/// Samples of each candidate by tune level; odd, so that a device's median is one of them. Level 0 goes by the cost model.
 const ROUNDS: [usize; 6] = [0, 3, 5, 7, 11, 21];
 
 /// Samples of each candidate at a tune level.
@@ -24,6 +24,9 @@ pub(crate) const MAX_PREDICTED_RATIO: f64 = 4.0;
 
 /// After the first round, candidates this far behind the fastest are dropped; closer, one slow sample might be to blame.
 pub(crate) const DROP_RATIO: f64 = 1.6;
+
+/// What was not measured beside others that were is dearer than all of these by this factor: it must not win a draw.
+pub(crate) const UNMEASURED: f64 = 1.01;
 
 /// A tactic that the cost model expects to take longer than this is not timed: a step has some thirty samples.
 pub(crate) const MAX_TRIAL_NS: f64 = 2e9;
