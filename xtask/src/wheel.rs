@@ -20,8 +20,12 @@ const TEST: &str = "requirements-python.txt";
 const OTHERS: &str = "requirements.txt";
 /// PyTorch, with what exports its modules.
 const TORCH: &str = "requirements-torch.txt";
+/// MONAI and files of microscopes.
+const IMAGING: &str = "requirements-imaging.txt";
+/// Ray, with volumes in files.
+const RAY: &str = "requirements-ray.txt";
 /// Tests that the ordinary ones leave out.
-const APART: [&str; 2] = ["others", "with_torch"];
+const APART: [&str; 4] = ["others", "with_torch", "with_imaging", "with_ray"];
 
 /// Options of `cargo xtask python`.
 #[derive(clap::Args)]
@@ -32,6 +36,12 @@ pub(crate) struct Options {
     /// Test what needs PyTorch, which pip fetches (gigabytes): modules, exports, and the backend of torch.compile.
     #[arg(long, conflicts_with = "others")]
     torch: bool,
+    /// Hold sliding windows against MONAI, and read and write TIFF (pip fetches gigabytes).
+    #[arg(long, conflicts_with_all = ["others", "torch"])]
+    imaging: bool,
+    /// Run on a local Ray cluster of two nodes, with a worker killed in the middle.
+    #[arg(long, conflicts_with_all = ["others", "torch", "imaging"])]
+    ray: bool,
     /// Passed on to pytest.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pytest: Vec<String>,
@@ -97,9 +107,13 @@ pub(crate) fn wheel() -> Result<bool> {
 /// `cargo xtask python`: builds the wheel, installs it where nothing but numpy is, and runs its tests there.
 pub(crate) fn test(options: &Options) -> Result<bool> {
     let wheel = build(&Kind::ForTests)?;
-    let (name, requirements, tests) = match (options.others, options.torch) {
-        (true, _) => ("python-others", &[TEST, OTHERS][..], "tests/others"),
-        (_, true) => ("python-torch", &[TEST, TORCH][..], "tests/with_torch"),
+    let (name, requirements, tests) = match options {
+        Options { others: true, .. } => ("python-others", &[TEST, OTHERS][..], "tests/others"),
+        Options { torch: true, .. } => ("python-torch", &[TEST, TORCH][..], "tests/with_torch"),
+        Options { imaging: true, .. } => {
+            ("python-imaging", &[TEST, TORCH, IMAGING][..], "tests/with_imaging")
+        }
+        Options { ray: true, .. } => ("python-ray", &[TEST, RAY][..], "tests/with_ray"),
         _ => ("python", &[TEST][..], "tests"),
     };
     let python = environment(name, requirements)?;
@@ -117,7 +131,7 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
 
 /// As the ordinary tests run it.
 pub(crate) fn ordinary_test() -> Result<bool> {
-    test(&Options { others: false, torch: false, pytest: Vec::new() })
+    test(&Options { others: false, torch: false, imaging: false, ray: false, pytest: Vec::new() })
 }
 
 /// Runs a command in the root folder and says how it went.

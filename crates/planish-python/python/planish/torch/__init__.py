@@ -11,7 +11,8 @@ except ImportError as _error:
     raise _Lacking("planish.torch needs PyTorch, which is not installed: pip install torch") from _error
 
 from ._backend import Report, backend, reports
+from ._checkpoint import from_checkpoint
 from ._export import export, model_of
 from ._module import Module, load
 
-__all__ = ["Module", "Report", "backend", "export", "load", "model_of", "reports"]
+__all__ = ["Module", "Report", "backend", "export", "from_checkpoint", "load", "model_of", "reports"]
