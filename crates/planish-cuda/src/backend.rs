@@ -55,6 +55,7 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::scan::ScanFamily,
     &crate::families::scatter::ScatterFamily,
     &crate::families::rotary::RotaryFamily,
+    &crate::families::recurrent::RecurrentFamily,
 ];
 
 /// Where its tactics come from.

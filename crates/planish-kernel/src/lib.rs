@@ -38,6 +38,7 @@ mod problem;
 mod product;
 pub mod quantized;
 mod queue;
+pub mod recurrent;
 mod region;
 mod regions;
 pub mod resize;

@@ -13,6 +13,7 @@ pub mod norm;
 pub mod pointwise;
 pub mod pool;
 pub mod quantized;
+pub mod recurrent;
 pub mod reduce;
 pub mod resize;
 pub mod rotary;
@@ -46,6 +47,7 @@ pub fn of_family(family: &str) -> Vec<Problem> {
         "norm" => norm::samples(),
         "pointwise" => pointwise::samples(),
         "pool" => pool::samples(),
+        "recurrent" => recurrent::samples(),
         "reduce" => reduce::samples(),
         "resize" => resize::samples(),
         "rotary" => rotary::samples(),

@@ -14,6 +14,7 @@ pub(crate) mod norm;
 pub(crate) mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod product;
+pub(crate) mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod rotary;
