@@ -6,7 +6,7 @@
 // it into the shared memory of all; then they wait for each other. The state is kept twice, so that one wait is enough.
 //
 // Set from outside: T the storage; CELL 0 tanh, 1 relu, 2 LSTM, 3 GRU whose reset comes before the product, 4 after it;
-// GATES; ROWS of a cluster; BLOCKS; RESIDENT; THREADS.
+// GATES; ROWS of a cluster; BLOCKS; RESIDENT; THREADS; AT_ONCE gates that a warp reads from the cache together.
 #define IS_LSTM (CELL == 2)
 #define IS_EARLY (CELL == 3)
 #define IS_LATE (CELL == 4)
@@ -64,6 +64,7 @@ PL_INLINE int products(const Parts& p, const T* r, const float* values, int from
     for (int gate = threadIdx.x % wide; gate < n; gate += wide) {
       float sums[ROWS] = {};
       const u32* word = p.weights + (i64)begin * (4 / Word<T>::per) * p.n_gates + from + gate;
+#pragma unroll 4
       for (int quad = begin; quad < end; quad++) {
         float w[4];
 #pragma unroll
@@ -85,33 +86,45 @@ PL_INLINE int products(const Parts& p, const T* r, const float* values, int from
   }
   return n_parts;
 #else
-  // A warp has a gate, its lanes have neighbours of the sum.
+  // A warp has some gates at once, so that it waits for all of their weights together; its lanes have neighbours of the
+  // sum.
   const int lane = threadIdx.x % 32, units = p.n_gates / GATES;
-  for (int gate = threadIdx.x / 32; gate < n; gate += THREADS / 32) {
-    const int kind = (from + gate) / units, at = unit + (from + gate) % units;
-    float sums[ROWS] = {};
-    if (at < a.hidden) {
-      const T* row_of = r + ((direction * GATES + kind) * a.hidden + at) * a.hidden;
-      for (int k = lane * 4; k < a.hidden; k += 128) {
-        float w[4];
+  for (int gate = threadIdx.x / 32 * AT_ONCE; gate < n; gate += THREADS / 32 * AT_ONCE) {
+    float sums[AT_ONCE][ROWS] = {};
+    const T* from_row[AT_ONCE];
+#pragma unroll
+    for (int g = 0; g < AT_ONCE; g++) {
+      // Beyond the last one, the last one again: nobody reads its sum.
+      const int mine = from + (gate + g < n ? gate + g : n - 1);
+      const int at = unit + mine % units < a.hidden ? unit + mine % units : a.hidden - 1;
+      from_row[g] = r + ((direction * GATES + mine / units) * a.hidden + at) * a.hidden;
+    }
+    for (int k = lane * 4; k < a.hidden; k += 128) {
+      float w[AT_ONCE][4];
+#pragma unroll
+      for (int g = 0; g < AT_ONCE; g++) {
         if (k + 4 <= a.hidden) {
-          po_load<T, 4>(w, row_of + k);
+          po_load<T, 4>(w[g], from_row[g] + k);
         } else {
 #pragma unroll
-          for (int i = 0; i < 4; i++) w[i] = k + i < a.hidden ? po_widen(row_of[k + i]) : 0.0f;
+          for (int i = 0; i < 4; i++) w[g][i] = k + i < a.hidden ? po_widen(from_row[g][k + i]) : 0.0f;
         }
+      }
 #pragma unroll
-        for (int row = 0; row < ROWS; row++) {
-          const float4 v = *(const float4*)(values + row * p.pitch + k);
-          sums[row] = fmaf(w[0], v.x, fmaf(w[1], v.y, fmaf(w[2], v.z, fmaf(w[3], v.w, sums[row]))));
-        }
+      for (int row = 0; row < ROWS; row++) {
+        const float4 v = *(const float4*)(values + row * p.pitch + k);
+#pragma unroll
+        for (int g = 0; g < AT_ONCE; g++)
+          sums[g][row] = fmaf(w[g][0], v.x, fmaf(w[g][1], v.y, fmaf(w[g][2], v.z, fmaf(w[g][3], v.w, sums[g][row]))));
       }
     }
 #pragma unroll
-    for (int row = 0; row < ROWS; row++) {
-      const float sum = warp_sum(sums[row]);
-      if (lane == 0) p.sums[gate * ROWS + row] = sum;
-    }
+    for (int g = 0; g < AT_ONCE; g++)
+#pragma unroll
+      for (int row = 0; row < ROWS; row++) {
+        const float sum = warp_sum(sums[g][row]);
+        if (lane == 0 && gate + g < n) p.sums[(gate + g) * ROWS + row] = sum;
+      }
   }
   return 1;
 #endif
@@ -122,6 +135,14 @@ PL_INLINE float joined(const Parts& p, int n_parts, int n, int gate, int row) {
   float sum = 0.0f;
   for (int part = 0; part < n_parts; part++) sum += p.sums[((i64)part * n + gate) * ROWS + row];
   return sum;
+}
+
+// What the inputs of a step add to the gates of a unit.
+PL_INLINE void load_added(float (&v)[GATES], const float* pre, const RecurrentArgs& a, i64 direction, int time, int row,
+                          int unit) {
+  const float* at = pre + ((direction * a.seq + time) * a.batch + row) * GATES * a.hidden + unit;
+#pragma unroll
+  for (int gate = 0; gate < GATES; gate++) v[gate] = at[(i64)gate * a.hidden];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -176,18 +197,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
   const int width = GATES * a.hidden;
   const bool is_backward = a.reverse >> direction & 1;
+  // This thread's first unit: what the inputs add is loaded a step ahead, and its state goes out a step late, so that no
+  // wait of the cluster, which waits for memory too, is made longer by them.
+  const int own_unit = threadIdx.x % a.units, own_row = threadIdx.x / a.units;
+  const bool is_busy = own_unit < mine && own_row < rows;
+  float coming[GATES] = {};
+  if (is_busy && a.seq > 0) load_added(coming, pre, a, direction, is_backward ? a.seq - 1 : 0, first + own_row, unit + own_unit);
+  float late = 0.0f;
+  i64 late_at = -1;
   for (int step = 0; step < a.seq; step++) {
     const int time = is_backward ? a.seq - 1 - step : step;
     const float* now = p.state + (step & 1) * ROWS * p.pitch;
     float* next = p.state + (~step & 1) * ROWS * p.pitch;
     const float* added = pre + ((direction * a.seq + time) * a.batch + first) * width + unit;
-    // What the first of this thread's units adds is on its way while sums are made.
-    float ahead[GATES] = {};
-    const int own_unit = threadIdx.x % a.units, own_row = threadIdx.x / a.units;
-    if (own_unit < mine && own_row < rows) {
+    float ahead[GATES];
 #pragma unroll
-      for (int gate = 0; gate < GATES; gate++) ahead[gate] = added[(i64)own_row * width + gate * a.hidden + own_unit];
-    }
+    for (int gate = 0; gate < GATES; gate++) ahead[gate] = coming[gate];
+    if (is_busy && step + 1 < a.seq)
+      load_added(coming, pre, a, direction, is_backward ? time - 1 : time + 1, first + own_row, unit + own_unit);
+    if (y && late_at >= 0) y[late_at] = Narrow<T>::make(late);
 #define ADDED(gate) (i == (int)threadIdx.x ? ahead[gate] : added[(i64)row * width + (gate) * a.hidden + at])
     const int most = IS_EARLY ? 2 * a.units : p.n_gates;
     int n_parts = products(p, r, now, 0, most, a, unit, direction);
@@ -237,7 +265,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       show(next + row * p.pitch + unit + at, h);
       if (y) {
         const i64 line = ((i64)time * a.directions + direction) * a.batch + first + row;
-        y[line * a.hidden + unit + at] = Narrow<T>::make(h);
+        if (i == (int)threadIdx.x) {
+          late = h;
+          late_at = line * a.hidden + unit + at;
+        } else {
+          y[line * a.hidden + unit + at] = Narrow<T>::make(h);
+        }
       }
       if (step + 1 == a.seq) {
         const i64 line = (direction * a.batch + first + row) * a.hidden + unit + at;
@@ -247,6 +280,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     meet();
   }
+  if (y && late_at >= 0) y[late_at] = Narrow<T>::make(late);
   // Without a step there is no state, not even the initial one.
   if (a.seq == 0) {
     for (int i = threadIdx.x; i < a.units * rows; i += THREADS) {

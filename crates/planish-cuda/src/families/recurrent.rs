@@ -210,7 +210,8 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
             .define("ROWS", form.rows)
             .define("BLOCKS", form.blocks)
             .define("RESIDENT", u8::from(form.resident))
-            .define("THREADS", THREADS);
+            .define("THREADS", THREADS)
+            .define("AT_ONCE", if form.rows > 4 { 2 } else { 4 });
     plan.sources.push(code);
     plan.steps.push(Step {
         source: plan.sources.len() - 1,
