@@ -5,6 +5,7 @@ mod check;
 mod compare;
 mod contract;
 mod debug;
+mod demo;
 mod edit;
 mod explore;
 mod exporter;
@@ -27,6 +28,7 @@ pub(crate) use check::Check;
 pub(crate) use compare::{Compare, Runs, Subject};
 pub(crate) use contract::Contracting;
 pub(crate) use debug::{Asking, Debug, DebugAccuracy, DebugReduce, DebugReplay, DebugTactics};
+pub(crate) use demo::{Demo, Scenario};
 pub(crate) use edit::{Extract, Insert, Reshape, Sanitize, Simplify, Sparsify, Surgeon};
 pub(crate) use explore::Explore;
 pub(crate) use exporter::Exporter;
@@ -539,9 +541,9 @@ pub(crate) struct Bench {
     /// Busy-wait for the GPU: the lowest latency, at the cost of a CPU core
     #[arg(long)]
     pub(crate) spin: bool,
-    /// Compare with a result that `--json=FILE` stored: exit code 1 if this is slower, 3 if the machine is too restless to
-    /// tell
-    #[arg(long, value_name = "BASE.json")]
+    /// Compare with a result that `--json=FILE` stored, or with another plan, run in turn: exit code 1 if this is slower, 3
+    /// if the machine is too restless to tell
+    #[arg(long, value_name = "BASE.json|BASE.plan")]
     pub(crate) against: Option<PathBuf>,
     /// Changes of this many percent and less are none, for --against
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, requires = "against")]
@@ -609,12 +611,6 @@ pub(crate) struct Zoo {
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) json: Json,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct Demo {
-    /// Folder for the files; planish/demo in the user's cache folder if not given
-    pub(crate) folder: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]

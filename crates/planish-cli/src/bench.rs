@@ -3,14 +3,16 @@
 mod against;
 mod blocks;
 pub(crate) mod measure;
+pub(crate) mod paired;
 mod rounds;
 mod table;
 mod told;
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use planish::io::Sources;
 use planish::{Engine, Tensor};
 use serde_json::{Map, Value, json};
@@ -36,7 +38,15 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     if let Some(path) = &args.csv {
         files::check_target(path, files::Kind::Results, &[&args.model])?;
     }
-    let base = args.against.as_deref().map(Base::open).transpose()?;
+    let (base, other) = match args.against.as_deref() {
+        Some(path) if load::is_plan(path) => (None, Some(path.to_path_buf())),
+        Some(path) => {
+            let base = Base::open(path)?;
+            let at_hand = base.plan_at_hand().filter(|_| load::is_plan(&args.model));
+            (Some(base), at_hand)
+        }
+        None => (None, None),
+    };
     let mut start = Start::at(args.building.device)?;
     let mut opening = Instant::now();
     let made = load::plan(&args.model, &args.building, &args.opening, args.no_cache)?;
@@ -73,7 +83,8 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     }
     let watch = if on_device { Watch::start(args.building.device) } else { None };
     let timing = timing(args, threads);
-    let timed = match base.is_some() || args.json.target.is_some() {
+    let in_turn = other.is_some() && !on_device && args.contexts <= 1;
+    let timed = match base.is_some() && !in_turn || args.json.target.is_some() {
         true => {
             let is_light = !on_device && engine.weight_bytes() <= MOST_REOPENED;
             let reopen = || -> Result<Option<Engine>> {
@@ -106,6 +117,8 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         "cpu_ms": timed.cpu.map(|cpu| cpu.as_secs_f64() * 1e3 / timed.times.len().max(1) as f64),
         "rounds": timed.rounds.iter().map(rounds::Round::json).collect::<Vec<_>>(),
         "blocks": timed.blocks.iter().map(blocks::Block::json).collect::<Vec<_>>(),
+        "plan_file": load::is_plan(&args.model).then(|| against::stamp(&args.model)).flatten(),
+        "program": std::env::current_exe().ok().and_then(|path| against::stamp(&path)),
     });
     let mut report = Map::new();
     for part in [stats.json(), setting, more, start.json()] {
@@ -133,7 +146,17 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     if let Some(seen) = &seen {
         report.insert("gpu".to_string(), seen.json(qps));
     }
-    let verdict = base.as_ref().map(|base| base.compare(&timed.rounds, args.tolerance / 100.0));
+    let tolerance = args.tolerance / 100.0;
+    let verdict = match (&base, &other) {
+        (_, Some(other)) if in_turn => Some(in_turn_with(args, other, &plan, &fed.tensors, threads)?),
+        (None, Some(other)) => {
+            bail!(
+                "--against {}: plans are run in turn on the CPU with one context; give a result of --json=FILE",
+                other.display()
+            )
+        }
+        (base, _) => base.as_ref().map(|base| base.compare(&timed.rounds, tolerance)),
+    };
     if let Some(verdict) = &verdict {
         report.insert("against".to_string(), verdict.json());
     }
@@ -163,6 +186,44 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         Some(verdict) => verdict.answer(),
         None => Ok(Answer::Yes),
     }
+}
+
+/// Runs another plan and this one in turn, on the same inputs.
+fn in_turn_with(
+    args: &Bench,
+    other: &Path,
+    plan: &planish::Plan,
+    inputs: &[(String, Tensor)],
+    threads: usize,
+) -> Result<against::Verdict> {
+    let old = load::plan(other, &args.building, &args.opening, args.no_cache)?.plan;
+    let open_old = || load::engine(other, old.clone(), args.building.device, &args.opening);
+    let open_new = || load::engine(&args.model, plan.clone(), args.building.device, &args.opening);
+    let names = |engine: &Engine| engine.inputs().into_iter().map(|port| port.name).collect::<Vec<_>>();
+    let (old_names, new_names) = (names(&open_old()?), names(&open_new()?));
+    ensure!(
+        old_names == new_names,
+        "{} has the inputs {}, and {} has {}; only plans of the same inputs can be run in turn",
+        other.display(),
+        old_names.join(", "),
+        args.model.display(),
+        new_names.join(", ")
+    );
+    let [before, after] = [&open_old as &dyn Fn() -> Result<Engine>, &open_new].map(|open| paired::Side {
+        open,
+        inputs,
+        threads,
+        weight: 1.0,
+    });
+    let found = paired::compare([&before, &after], args.duration, args.tolerance / 100.0)?;
+    say_note(&format!(
+        "{} and {} were run in turn: {} pairs in {} rounds",
+        other.display(),
+        args.model.display(),
+        found.pairs,
+        found.rounds
+    ));
+    Ok(found.verdict)
 }
 
 fn timing(args: &Bench, threads: usize) -> Timing {

@@ -1,7 +1,7 @@
 //! `planish demo`: a model made here, built into a plan, checked, timed and compared with the reference; and a trained one in
 //! several precisions.
 
-mod trained;
+pub(crate) mod trained;
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -12,10 +12,11 @@ use anyhow::{Context, Result, bail, ensure};
 use planish::io::{Sources, npy};
 use planish::{ContextOptions, Device, Metrics, Model, Outcome, Value, View};
 
-use crate::args::{Building, Demo, Opening};
+use crate::args::{Building, Demo, Explore, Opening};
 use crate::ending::{Answer, Ending};
 use crate::inspect::Report;
-use crate::{files, load, print, run, say_note};
+use crate::stats::Stats;
+use crate::{files, load, onnxruntime, print, run, say_note};
 
 /// The network, and the seed of its weights; the inputs take the next one.
 const NETWORK: &str = "resnet18_224";
@@ -26,6 +27,10 @@ const TIMED: Duration = Duration::from_secs(2);
 const TOLERANCE: f64 = 2e-5;
 
 pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
+    if let Some(scenario) = args.scenario {
+        crate::scenario::command(args, scenario, out)?;
+        return Ok(Answer::Yes);
+    }
     let folder = match &args.folder {
         Some(folder) => folder.clone(),
         None => {
@@ -83,16 +88,23 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     rows.push(vec!["reference, unoptimized".into(), print::seconds(slow.as_secs_f64()), "0".into()]);
     let plan = format!("plan on {threads} threads");
     rows.push(vec![plan, print::seconds(median.as_secs_f64()), format!("{error:.1e}")]);
+    let inputs = folder.join("input.npz");
+    npy::save_archive(&inputs, &fed.tensors)?;
+    let (note, peer) = peer(args, &model, &inputs);
+    rows.extend(peer);
     writeln!(out, "\nOne against the other, on the same random input:\n")?;
     print::table(out, &rows, &[1, 2])?;
-    writeln!(out, "\nThe plan is {:.0} times as fast.", slow.as_secs_f64() / median.as_secs_f64())?;
+    writeln!(
+        out,
+        "\nThe plan is {:.0} times as fast as the reference. {note}",
+        slow.as_secs_f64() / median.as_secs_f64()
+    )?;
     ensure!(
         error <= TOLERANCE,
         Ending::Ours(format!("the plan's answer is {error:.1e} off the reference's"))
     );
 
-    let (inputs, outputs) = (folder.join("input.npz"), folder.join("output.npz"));
-    npy::save_archive(&inputs, &fed.tensors)?;
+    let outputs = folder.join("output.npz");
     npy::save_archive(&outputs, &reference.tensors())?;
     writeln!(out, "The files are in {}. The same by hand:\n", folder.display())?;
     writeln!(out, "  planish inspect {}", shell(&model))?;
@@ -102,7 +114,27 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     writeln!(out, "  planish run {} --inputs {} -o {}", shell(&path), shell(&inputs), shell(&outputs))?;
     out.flush()?;
     trained::show(&folder, out)?;
+    let page = folder.join("demo.html");
+    crate::explore::command(&Explore::usual(&path, &model, &page)?, &mut std::io::sink())?;
+    writeln!(out, "\nThe plan of {NETWORK} as a page, every kernel and why: {}", page.display())?;
+    writeln!(out, "More, start to end: planish demo --scenario microscopy|resnet18|classifier|generation")?;
     Ok(Answer::Yes)
+}
+
+/// Runs of ONNX Runtime, and how long they may take.
+const PEER_RUNS: usize = 100;
+
+/// What ONNX Runtime needs for the same where it is there, and what there is to say.
+fn peer(args: &Demo, model: &Path, inputs: &Path) -> (String, Option<Vec<String>>) {
+    let absent = "ONNX Runtime is not there to compare with (--python names a Python that has it).";
+    let Ok(version) = onnxruntime::version(&args.python) else { return (absent.to_string(), None) };
+    match onnxruntime::times(&args.python, model, inputs, PEER_RUNS, TIMED) {
+        Ok(times) => {
+            let median = Stats::new(&times, 0).median / 1e3;
+            (String::new(), Some(vec![format!("ONNX Runtime {version}"), print::seconds(median), "–".into()]))
+        }
+        Err(error) => (format!("{error:#}"), None),
+    }
 }
 
 /// Relative L2 distance of the plan's outputs from the reference's, the worst output's.

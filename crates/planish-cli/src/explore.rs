@@ -2,6 +2,7 @@
 //! plans side by side.
 
 mod serve;
+mod trials;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,9 @@ pub(crate) fn command(args: &Explore, out: &mut dyn Write) -> Result<Answer> {
     let first = look(args, &args.model, model)?;
     let second = args.other.as_ref().map(|other| look(args, other, None)).transpose()?;
     print::json(out, &args.json, &first)?;
+    if !args.json.replaces_tables() {
+        tell(&first, out)?;
+    }
     let page = page(&args.model, first, args.other.as_ref(), second).html();
     if args.serve {
         return serve::page(&page, args.port, out);
@@ -74,7 +78,32 @@ fn look(args: &Explore, path: &Path, model: Option<Model>) -> Result<Value> {
         let fed = sources.gather_for(&engine)?;
         profile::measure(&engine, &fed, threads, args.iterations)?
     };
-    Ok(Anatomy::new(engine.record(), &measured).json(model.as_ref()))
+    let mut json = Anatomy::new(engine.record(), &measured).json(model.as_ref());
+    if args.tries {
+        let sources = Sources { shapes: &args.building.shapes, defaults: tuned_at, ..Sources::default() };
+        let fed = sources.gather_for(&engine)?;
+        let tried = trials::all(&plan, model.as_ref(), args.building.device, &fed, &json["hazards"])?;
+        json["trials"] = Value::Array(tried);
+    }
+    Ok(json)
+}
+
+/// What was tried, in lines.
+fn tell(plan: &Value, out: &mut dyn Write) -> Result<()> {
+    for trial in plan["trials"].as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+        let what = text(&trial["what"]);
+        match trial["failed"].as_str() {
+            Some(why) => writeln!(out, "tried    {what}: {why}")?,
+            None => {
+                let result = &trial["result"];
+                let error = result["error"].as_f64();
+                let error = error.map_or_else(String::new, |error| format!(", results {error:.1e} apart"));
+                writeln!(out, "tried    {what}: {}{error}", text(&result["line"]))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The file's own plan, for whatever machine it is; a model is built.

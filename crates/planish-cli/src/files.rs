@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     Csv,
     Results,
     Svg,
+    Png,
     Html,
 }
 
@@ -45,6 +46,7 @@ impl Kind {
             Kind::Csv => "a table of candidates",
             Kind::Results => "a table of results",
             Kind::Svg => "an SVG picture",
+            Kind::Png => "a PNG picture",
             Kind::Html => "an HTML page",
         }
     }
@@ -69,6 +71,7 @@ impl Kind {
             Kind::Csv => first.starts_with(b"candidate,"),
             Kind::Results => first.starts_with(b"model,"),
             Kind::Svg => first.starts_with(b"<svg "),
+            Kind::Png => first.starts_with(b"\x89PNG"),
             Kind::Html => first.starts_with(b"<!DOCTYPE html>"),
             Kind::Stage => planish::Stage::ALL
                 .iter()

@@ -36,6 +36,7 @@ mod quantize;
 mod refit;
 mod roof;
 mod run;
+mod scenario;
 mod scratch;
 mod sign;
 mod slide;

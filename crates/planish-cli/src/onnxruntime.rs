@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish::io::npy;
@@ -27,6 +28,51 @@ pub(crate) fn version(python: &Path) -> Result<String> {
         )));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// Times a model: the inputs' file, runs at least 10, seconds at most. Prints a line for each run.
+const TIMES: &str = "
+import sys, time, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])
+inputs = dict(numpy.load(sys.argv[2]))
+runs, most = int(sys.argv[3]), float(sys.argv[4])
+for _ in range(3):
+    session.run(None, inputs)
+times, began = [], time.perf_counter()
+while len(times) < runs and (len(times) < min(10, runs) or time.perf_counter() - began < most):
+    start = time.perf_counter()
+    session.run(None, inputs)
+    times.append(time.perf_counter() - start)
+print(*times, sep='\\n')
+";
+
+/// The times of so many runs on the CPU, or of those that fit into the time.
+pub(crate) fn times(
+    python: &Path,
+    model: &Path,
+    inputs: &Path,
+    runs: usize,
+    most: Duration,
+) -> Result<Vec<Duration>> {
+    let mut command = Command::new(python);
+    command
+        .args(["-c", TIMES])
+        .arg(model)
+        .arg(inputs)
+        .arg(runs.to_string())
+        .arg(most.as_secs_f64().to_string());
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {}", python.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it did not say why");
+    if !output.status.success() {
+        bail!("ONNX Runtime does not run {}: {last}", model.display());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let seconds = text.lines().filter_map(|line| line.trim().parse::<f64>().ok());
+    Ok(seconds.filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok()).collect())
 }
 
 /// The outputs of a model for every sample.

@@ -1,7 +1,10 @@
-//! Pages and pictures of our own: HTML in one file without a network, and charts in SVG; shared by `compare`, `explore`
+//! Pages and pictures of our own: HTML in one file without a network, and charts in SVG and PNG; shared by `compare`, `explore`
 //! and `sweep`.
 
+mod bitmap;
+mod canvas;
 pub(crate) mod chart;
+mod letters;
 mod scale;
 
 use serde_json::Value;

@@ -225,19 +225,22 @@ fn error_of(
 /// Writes the table, the plots and the page; gives their names.
 fn write(folder: &Path, rows: &[&Row]) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    let mut put = |name: String, text: String, kind: files::Kind| -> Result<()> {
+    let mut put = |name: String, bytes: &[u8], kind: files::Kind| -> Result<()> {
         let path = folder.join(&name);
         files::check_target(&path, kind, &[])?;
-        files::write(&path, |file| file.write_all(text.as_bytes()))?;
+        files::write(&path, |file| file.write_all(bytes))?;
         names.push(name);
         Ok(())
     };
-    put("sweep.csv".to_string(), row::csv(rows), files::Kind::Results)?;
+    put("sweep.csv".to_string(), row::csv(rows).as_bytes(), files::Kind::Results)?;
     let charts = report::charts(rows);
     for (name, chart) in &charts {
-        put(format!("{name}.svg"), chart.svg(), files::Kind::Svg)?;
+        put(format!("{name}.svg"), chart.svg().as_bytes(), files::Kind::Svg)?;
+        let mut png = Vec::new();
+        chart.write_png(&mut png)?;
+        put(format!("{name}.png"), &png, files::Kind::Png)?;
     }
-    put("report.html".to_string(), report::page(rows, &charts).html(), files::Kind::Html)?;
+    put("report.html".to_string(), report::page(rows, &charts).html().as_bytes(), files::Kind::Html)?;
     Ok(names)
 }
 

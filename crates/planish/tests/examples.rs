@@ -15,6 +15,9 @@ mod network_by_hand;
 #[allow(dead_code)]
 #[path = "../../../examples/thread_pool.rs"]
 mod thread_pool;
+#[allow(dead_code)]
+#[path = "../../../examples/tour/main.rs"]
+mod tour;
 
 use std::path::PathBuf;
 
@@ -92,4 +95,11 @@ fn a_network_by_hand_is_what_the_reference_computes() {
 #[test]
 fn threads_share_contexts() {
     assert_eq!(thread_pool::serve(10, 0).unwrap(), 0);
+}
+
+#[test]
+fn every_stop_of_the_tour_runs() {
+    for (name, run) in tour::STOPS {
+        run().unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
 }

@@ -1,12 +1,16 @@
 //! The words of `planish explore`.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
-use super::{Building, Json, Opening};
+use clap::Parser;
+
+use super::{Args, Building, Command, Json, Opening};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   planish explore model.plan --onnx model.onnx      model.html, with the graph before and after
+  planish explore model.plan --try                  also builds it otherwise, and shows what that gains
   planish explore fp32.plan fp16.plan -o diff.html
   planish explore model.onnx --serve")]
 pub(crate) struct Explore {
@@ -26,6 +30,10 @@ pub(crate) struct Explore {
     /// The .onnx file that the plan was built from: shows the graph before, and which node went where
     #[arg(long, value_name = "MODEL.onnx")]
     pub(crate) onnx: Option<PathBuf>,
+    /// Try what would help: build the plan again with one thing changed at a time (tuning, precision, threads, batch), run
+    /// both in turn, and show the gain
+    #[arg(long = "try", conflicts_with = "no_time")]
+    pub(crate) tries: bool,
     /// Run nothing: times are those of tuning
     #[arg(long)]
     pub(crate) no_time: bool,
@@ -41,4 +49,17 @@ pub(crate) struct Explore {
     pub(crate) opening: Opening,
     #[command(flatten)]
     pub(crate) json: Json,
+}
+
+impl Explore {
+    /// As `planish explore PLAN --onnx MODEL -o PAGE` has it.
+    pub(crate) fn usual(plan: &Path, model: &Path, page: &Path) -> anyhow::Result<Explore> {
+        let words = ["planish", "explore", "--device", "cpu", "--onnx"].map(OsStr::new);
+        let paths =
+            [model.as_os_str(), OsStr::new("-o"), page.as_os_str(), OsStr::new("--"), plan.as_os_str()];
+        match Args::try_parse_from(words.into_iter().chain(paths))?.command {
+            Command::Explore(args) => Ok(args),
+            _ => anyhow::bail!("`explore` is another command"),
+        }
+    }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "N,…", value_delimiter = ',',
         value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) threads: Vec<usize>,
-    /// The folder of results: sweep.jsonl, sweep.csv, SVG plots and report.html
+    /// The folder of results: sweep.jsonl, sweep.csv, plots in SVG and PNG, and report.html
     #[arg(short, long, value_name = "FOLDER", default_value = "results")]
     pub(crate) output: PathBuf,
     /// Warm up each for this long before measuring

@@ -1,6 +1,7 @@
 //! `bench --against base.json`: whether a plan became slower, or the machine only looks so.
 //!
-//! Two measurements at different times cannot be interleaved. What is compared is therefore what other work on the machine
+//! Where both plans are at hand they are run in turn (`paired`). Two measurements at different times cannot be: what is
+//! compared then is what other work on the machine
 //! changes least: the undisturbed times of rounds (`rounds`), as logarithms, by Welch's test.
 
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ const LEAST_ROUNDS: usize = 3;
 /// An interval that is wider than this on each side does not shut out what matters.
 const WIDEST: f64 = 0.05;
 /// What Student's distribution leaves 2.5 % of at each end, by degrees of freedom from 1 on.
-const STUDENT: [f64; 12] = [12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18];
+pub(super) const STUDENT: [f64; 12] =
+    [12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18];
 
 /// A stored result.
 pub(super) struct Base {
@@ -31,13 +33,15 @@ pub(super) struct Base {
 
 /// What was found.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     /// By how much the new time is longer, as a part of the old one.
     change: f64,
     /// The ends of its interval at 95 %; all that there is where too few rounds are left.
     interval: [f64; 2],
     /// Smaller changes are none.
     tolerance: f64,
+    /// What changed.
+    of: &'static str,
 }
 
 /// What a verdict comes to.
@@ -77,10 +81,27 @@ impl Base {
         Ok(())
     }
 
+    /// The plan that it was taken of, where it is still there as it was, and this is the program that took it: then nothing
+    /// but the plans can differ, and both can be measured again, in turn.
+    pub(super) fn plan_at_hand(&self) -> Option<PathBuf> {
+        let is_ours = self.report.get("program")? == &stamp(&std::env::current_exe().ok()?)?;
+        let file = self.report.get("plan_file")?;
+        let path = PathBuf::from(file.get("path")?.as_str()?);
+        (is_ours && stamp(&path)? == *file).then_some(path)
+    }
+
     /// Compares with rounds of now.
     pub(super) fn compare(&self, rounds: &[Round], tolerance: f64) -> Verdict {
         compare(&self.rounds, rounds, tolerance)
     }
+}
+
+/// What tells a file from others, and from itself at other times.
+pub(super) fn stamp(path: &Path) -> Option<Value> {
+    let path = path.canonicalize().ok()?;
+    let metadata = path.metadata().ok()?;
+    let since = metadata.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(json!({ "path": path, "bytes": metadata.len(), "modified_ns": since.as_nanos() as u64 }))
 }
 
 fn compare(base: &[Round], now: &[Round], tolerance: f64) -> Verdict {
@@ -92,8 +113,7 @@ fn compare(base: &[Round], now: &[Round], tolerance: f64) -> Verdict {
         true => STUDENT[freedom.clamp(1, STUDENT.len()) - 1] * error,
         false => f64::INFINITY,
     };
-    let interval = [difference - width, difference + width].map(f64::exp_m1);
-    Verdict { change: difference.exp_m1(), interval, tolerance }
+    Verdict::new(difference, width, tolerance, "undisturbed time")
 }
 
 /// Where the rounds of a measurement lie, as a logarithm.
@@ -116,6 +136,25 @@ impl Level {
 }
 
 impl Verdict {
+    /// Of a difference of logarithms and half of its interval.
+    pub(super) fn new(difference: f64, half: f64, tolerance: f64, of: &'static str) -> Verdict {
+        let interval = [difference - half, difference + half].map(f64::exp_m1);
+        Verdict { change: difference.exp_m1(), interval, tolerance, of }
+    }
+
+    /// By how much the new time is longer, as a part of the old one.
+    pub(crate) fn change(&self) -> f64 {
+        self.change
+    }
+
+    pub(crate) fn is_slower(&self) -> bool {
+        self.kind() == Kind::Slower
+    }
+
+    pub(crate) fn is_faster(&self) -> bool {
+        self.kind() == Kind::Faster
+    }
+
     fn kind(&self) -> Kind {
         let [low, high] = self.interval;
         match () {
@@ -127,7 +166,7 @@ impl Verdict {
         }
     }
 
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let percent = |part: f64| format!("{:+.1} %", 100.0 * part);
         let what = match self.kind() {
             Kind::Slower => "SLOWER",
@@ -139,10 +178,10 @@ impl Verdict {
             return format!("{what}: too few runs were left alone");
         }
         let [low, high] = self.interval.map(percent);
-        format!("{what}: undisturbed time {} ({low} to {high} at 95 %)", percent(self.change))
+        format!("{what}: {} {} ({low} to {high} at 95 %)", self.of, percent(self.change))
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let verdict = match self.kind() {
             Kind::Slower => "slower",
             Kind::Faster => "faster",
@@ -151,7 +190,7 @@ impl Verdict {
         };
         let is_known = self.interval[1].is_finite();
         json!({
-            "verdict": verdict, "change": is_known.then_some(self.change),
+            "verdict": verdict, "of": self.of, "change": is_known.then_some(self.change),
             "change_interval": is_known.then_some(self.interval), "tolerance": self.tolerance,
         })
     }

@@ -13,11 +13,12 @@ use crate::{files, print};
 
 /// The classifier of Fashion-MNIST with 500 images for calibration and 500 for comparison, as `bench/train_fashion_mnist.py`
 /// left them.
-const FILES: [(&str, &[u8]); 3] = [
-    ("fashion_mnist.onnx", include_bytes!("../../../planish/tests/data/fashion_mnist.onnx")),
-    ("calibration.npz", include_bytes!("../../../planish/tests/data/fashion_mnist_calibration.npz")),
-    ("test.npz", include_bytes!("../../../planish/tests/data/fashion_mnist_test.npz")),
-];
+pub(crate) const MODEL: &[u8] = include_bytes!("../../../planish/tests/data/fashion_mnist.onnx");
+pub(crate) const CALIBRATION: &[u8] =
+    include_bytes!("../../../planish/tests/data/fashion_mnist_calibration.npz");
+pub(crate) const TEST: &[u8] = include_bytes!("../../../planish/tests/data/fashion_mnist_test.npz");
+const FILES: [(&str, &[u8]); 3] =
+    [("fashion_mnist.onnx", MODEL), ("calibration.npz", CALIBRATION), ("test.npz", TEST)];
 const PRECISIONS: [Precision; 3] = [Precision::Fp32, Precision::Fp16, Precision::Int8];
 /// Images that run at once when answers are counted and speed is measured.
 const BATCH: usize = 50;
@@ -43,7 +44,7 @@ pub(super) fn show(folder: &Path, out: &mut dyn Write) -> Result<()> {
     let preprocess = Preprocess { scale: Some(1.0), ..Preprocess::default() };
     let samples = Samples::open(path(FILES[1].0), model.graph(), usize::MAX, &preprocess)?;
     let calibration = CalibrationBuilder::from_model(model.clone()).device(Device::Cpu).run(samples)?;
-    let (images, labels) = test_images(&path(FILES[2].0))?;
+    let (images, labels) = images(TEST)?;
     let n = labels.len();
     writeln!(
         out,
@@ -119,19 +120,22 @@ fn seen(plan: Plan, path: &PathBuf, images: &[f32], labels: &[u8]) -> Result<See
 }
 
 /// The class with the highest score.
-fn class(scores: &[f32]) -> usize {
+pub(crate) fn class(scores: &[f32]) -> usize {
     let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     best.map_or(0, |(class, _)| class)
 }
 
-/// The images, from 0 to 1, and their classes.
-fn test_images(path: &Path) -> Result<(Vec<f32>, Vec<u8>)> {
-    let arrays = npy::read_archive(path, &npy::accept_all)?;
+/// The images of an archive, from 0 to 1, and their classes.
+pub(crate) fn images(archive: &[u8]) -> Result<(Vec<f32>, Vec<u8>)> {
+    let scratch = crate::scratch::Scratch::new("images")?;
+    let path = scratch.path().join("images.npz");
+    files::write(&path, |file| file.write_all(archive))?;
+    let arrays = npy::read_archive(&path, &npy::accept_all)?;
     let array = |name: &str| {
-        let found =
-            arrays.iter().find(|(own, _)| own == name).with_context(|| format!("there are no {name}"))?;
-        Ok::<_, anyhow::Error>(found.1.elements::<u8>()?.into_owned())
+        let found = arrays.iter().find(|(own, _)| own == name);
+        found.map(|(_, tensor)| Ok::<_, anyhow::Error>(tensor.elements::<u8>()?.into_owned())).transpose()
     };
-    let pixels = array("pixels")?.into_iter().map(|byte| f32::from(byte) / 255.0).collect();
-    Ok((pixels, array("labels")?))
+    let pixels = array("pixels")?.context("there are no pixels")?;
+    let pixels = pixels.into_iter().map(|byte| f32::from(byte) / 255.0).collect();
+    Ok((pixels, array("labels")?.unwrap_or_default()))
 }

@@ -303,6 +303,14 @@ plan.hazards.forEach((hazard) => {
   card.addEventListener("click", () => { only = new Set(hazard.layers); update(); open("layers"); });
 });
 if (!plan.hazards.length) at("hazards").append(make("p", "", "Nothing stands out."));
+at("hazards").append(make("h2", "", "Tried"));
+(plan.trials || []).forEach((trial) => {
+  const card = at("hazards").appendChild(make("div", "hazard tried")), result = trial.result;
+  card.append(make("b", "", trial.what), result ? result.line : trial.failed);
+  if (result) card.append(make("p", "faint", `${result.ms_before.toFixed(3)} to ${result.ms.toFixed(3)} ms, ${result.pairs} pairs of runs` + (result.error == null ? "" : `; results ${result.error.toExponential(1)} apart (relative L2)`)));
+});
+if (!plan.trials) at("hazards").append(make("p", "faint", "Nothing was tried; planish explore PLAN --try builds the plan with one thing changed at a time, and measures what that gains."));
+else if (!plan.trials.length) at("hazards").append(make("p", "", "There is nothing left to try."));
 
 // Two plans.
 let diffList = null, pairs = [];

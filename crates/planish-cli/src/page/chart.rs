@@ -1,9 +1,10 @@
-//! Charts in SVG: lines and points over numbers or over names, told apart by colour, dash and mark, so that they can be
+//! Charts, in SVG and PNG: lines and points over numbers or over names, told apart by colour, dash and mark, so that they can be
 //! read on paper too.
 
-use std::fmt::Write as _;
+use std::io;
 
-use super::escaped;
+use super::bitmap::Bitmap;
+use super::canvas::{Anchor, Canvas, Pen, Place, Svg, Words};
 use super::scale::Scale;
 
 /// The size in pixels, and what the edges leave for words.
@@ -25,7 +26,7 @@ const MOST_OWN_TICKS: usize = 8;
 
 /// Colours that people with any eyes tell apart (Okabe and Ito).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333"];
-const DASHES: [&str; 4] = ["", "6 3", "2 3", "8 3 2 3"];
+const DASHES: [&[f64]; 4] = [&[], &[6.0, 3.0], &[2.0, 3.0], &[8.0, 3.0, 2.0, 3.0]];
 
 /// How numbers are spread along an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -83,71 +84,61 @@ pub(crate) struct Chart {
 
 impl Chart {
     pub(crate) fn svg(&self) -> String {
+        let mut svg = Svg::new([WIDTH, self.height()], &self.title);
+        self.draw(&mut svg);
+        svg.finish()
+    }
+
+    /// The same in pixels.
+    pub(crate) fn write_png(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let mut bitmap = Bitmap::new([WIDTH, self.height()]);
+        self.draw(&mut bitmap);
+        bitmap.write_png(out)
+    }
+
+    fn height(&self) -> f64 {
+        TOP + PLOT_HEIGHT + BELOW + self.legend().len() as f64 * LEGEND
+    }
+
+    fn draw(&self, canvas: &mut dyn Canvas) {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = match self.names.len() {
             0 => self.x.scale(points().map(|point| point.x)),
             n => Scale::close([-0.5, n as f64 - 0.5].into_iter()),
         };
         let y = self.y.scale(points().map(|point| point.y).chain(self.limit.iter().map(|(at, _)| *at)));
-        let legend = self.legend();
-        let height = TOP + PLOT_HEIGHT + BELOW + legend.len() as f64 * LEGEND;
         let place = |point: &Point| {
             [LEFT + x.place(point.x) * (WIDTH - LEFT - RIGHT), TOP + (1.0 - y.place(point.y)) * PLOT_HEIGHT]
         };
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-             height=\"{height}\" font-family=\"system-ui, sans-serif\" font-size=\"12\" role=\"img\">\n\
-             <title>{title}</title>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
-             <text x=\"{LEFT}\" y=\"18\" font-size=\"14\" font-weight=\"600\" fill=\"#111\">{title}</text>\n\
-             <text x=\"{LEFT}\" y=\"35\" fill=\"#555\">{}</text>\n",
-            escaped(&self.y_label),
-            title = escaped(&self.title),
-        );
-        self.draw_axes(&mut svg, &x, &y);
+        let title = Words { size: 14.0, is_bold: true, ..Words::small(Anchor::Start, "#111") };
+        canvas.text(&self.title, [LEFT, 18.0], title);
+        canvas.text(&self.y_label, [LEFT, 35.0], Words::small(Anchor::Start, "#555"));
+        self.draw_axes(canvas, &x, &y);
         if let Some((at, name)) = &self.limit {
             let y = TOP + (1.0 - y.place(*at)) * PLOT_HEIGHT;
-            let _ = writeln!(
-                svg,
-                "<path d=\"M{LEFT} {y:.1}H{}\" stroke=\"#b00020\" stroke-dasharray=\"6 4\"/>\
-                 <text x=\"{}\" y=\"{:.1}\" fill=\"#b00020\" text-anchor=\"end\">{}</text>",
-                WIDTH - RIGHT,
-                WIDTH - RIGHT,
-                y - 4.0,
-                escaped(name)
-            );
+            let pen = Pen { colour: "#b00020", width: 1.0, dash: &[6.0, 4.0] };
+            canvas.line(&[[LEFT, y], [WIDTH - RIGHT, y]], pen);
+            canvas.text(name, [WIDTH - RIGHT, y - 4.0], Words::small(Anchor::End, "#b00020"));
         }
         for (number, series) in self.series.iter().enumerate() {
-            draw(&mut svg, series, number, &place);
+            draw(canvas, series, number, &place);
         }
-        for (row, entries) in legend.iter().enumerate() {
+        for (row, entries) in self.legend().iter().enumerate() {
             let y = TOP + PLOT_HEIGHT + BELOW + row as f64 * LEGEND + 4.0;
             for &(number, x) in entries {
-                let _ = writeln!(
-                    svg,
-                    "<path d=\"M{x} {:.1}h22\" {}/>{}<text x=\"{}\" y=\"{y}\" fill=\"#333\">{}</text>",
-                    y - 4.0,
-                    stroke(number),
-                    mark(number, [x + 11.0, y - 4.0]),
-                    x + 28.0,
-                    escaped(&self.series[number].name)
-                );
+                canvas.line(&[[x, y - 4.0], [x + 22.0, y - 4.0]], pen(number));
+                mark(canvas, number, [x + 11.0, y - 4.0]);
+                canvas.text(&self.series[number].name, [x + 28.0, y], Words::small(Anchor::Start, "#333"));
             }
         }
-        svg + "</svg>\n"
     }
 
-    fn draw_axes(&self, svg: &mut String, x: &Scale, y: &Scale) {
+    fn draw_axes(&self, canvas: &mut dyn Canvas, x: &Scale, y: &Scale) {
         let (right, bottom) = (WIDTH - RIGHT, TOP + PLOT_HEIGHT);
         for (value, text) in y.ticks() {
             let at = TOP + (1.0 - y.place(value)) * PLOT_HEIGHT;
-            let _ = writeln!(
-                svg,
-                "<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" \
-                 fill=\"#555\">{}</text>",
-                LEFT - 6.0,
-                at + 4.0,
-                escaped(&text)
-            );
+            canvas.line(&[[LEFT, at], [right, at]], Pen::thin("#ddd"));
+            canvas.text(&text, [LEFT - 6.0, at + 4.0], Words::small(Anchor::End, "#555"));
         }
         let ticks = match self.names.len() {
             0 => self.own_ticks().unwrap_or_else(|| x.ticks()),
@@ -158,21 +149,14 @@ impl Chart {
         let every = (ticks.len() as f64 / room).ceil().max(1.0) as usize;
         for (value, text) in ticks.iter().step_by(every) {
             let at = LEFT + x.place(*value) * (right - LEFT);
-            let _ = writeln!(
-                svg,
-                "<path d=\"M{at:.1} {bottom}v4\" stroke=\"#555\"/><text x=\"{at:.1}\" y=\"{}\" \
-                 text-anchor=\"middle\" fill=\"#555\">{}</text>",
-                bottom + 16.0,
-                escaped(text)
-            );
+            canvas.line(&[[at, bottom], [at, bottom + 4.0]], Pen::thin("#555"));
+            canvas.text(text, [at, bottom + 16.0], Words::small(Anchor::Middle, "#555"));
         }
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#555\"/><text x=\"{:.1}\" y=\"{}\" \
-             text-anchor=\"middle\" fill=\"#555\">{}</text>",
-            (LEFT + right) / 2.0,
-            bottom + 34.0,
-            escaped(&self.x_label)
+        canvas.line(&[[LEFT, TOP], [LEFT, bottom], [right, bottom]], Pen::thin("#555"));
+        canvas.text(
+            &self.x_label,
+            [(LEFT + right) / 2.0, bottom + 34.0],
+            Words::small(Anchor::Middle, "#555"),
         );
     }
 
@@ -208,37 +192,35 @@ impl Chart {
     }
 }
 
-fn stroke(number: usize) -> String {
+fn pen(number: usize) -> Pen {
     let dash = DASHES[number / COLOURS.len() % DASHES.len()];
-    let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
-    format!("fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{dash}", COLOURS[number % COLOURS.len()])
+    Pen { colour: COLOURS[number % COLOURS.len()], width: 2.0, dash }
 }
 
 /// The mark of a series: its shape tells it from its neighbours without colour.
-fn mark(number: usize, [x, y]: [f64; 2]) -> String {
+fn mark(canvas: &mut dyn Canvas, number: usize, [x, y]: Place) {
     let colour = COLOURS[number % COLOURS.len()];
-    match number % 4 {
-        0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>"),
-        1 => format!("<path d=\"M{:.1} {:.1}h7v7h-7z\" fill=\"{colour}\"/>", x - 3.5, y - 3.5),
-        2 => format!("<path d=\"M{x:.1} {:.1}l4.5 8h-9z\" fill=\"{colour}\"/>", y - 5.0),
-        _ => format!("<path d=\"M{x:.1} {:.1}l5 5l-5 5l-5 -5z\" fill=\"{colour}\"/>", y - 5.0),
-    }
+    let around = |corners: &[Place]| corners.iter().map(|[dx, dy]| [x + dx, y + dy]).collect::<Vec<_>>();
+    let corners: &[Place] = match number % 4 {
+        0 => return canvas.disc([x, y], 3.5, colour),
+        1 => &[[-3.5, -3.5], [3.5, -3.5], [3.5, 3.5], [-3.5, 3.5]],
+        2 => &[[0.0, -5.0], [4.5, 3.0], [-4.5, 3.0]],
+        _ => &[[0.0, -5.0], [5.0, 0.0], [0.0, 5.0], [-5.0, 0.0]],
+    };
+    canvas.shape(&around(corners), colour);
 }
 
-fn draw(svg: &mut String, series: &Series, number: usize, place: &dyn Fn(&Point) -> [f64; 2]) {
-    let places: Vec<[f64; 2]> = series.points.iter().map(place).collect();
+fn draw(canvas: &mut dyn Canvas, series: &Series, number: usize, place: &dyn Fn(&Point) -> Place) {
+    let places: Vec<Place> = series.points.iter().map(place).collect();
     if !series.is_scattered && places.len() > 1 {
-        let steps: Vec<String> = places.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
-        let _ = writeln!(svg, "<polyline points=\"{}\" {}/>", steps.join(" "), stroke(number));
+        canvas.line(&places, pen(number));
     }
     let has_marks = series.is_scattered || places.len() <= MOST_MARKS;
     for (point, at) in series.points.iter().zip(places) {
-        // Without a mark a wide invisible one still says what is there.
-        let shown = match has_marks {
-            true => mark(number, at),
-            false => format!("<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\" fill-opacity=\"0\"/>", at[0], at[1]),
-        };
-        let _ = writeln!(svg, "<g><title>{}</title>{shown}</g>", escaped(&point.about));
+        if has_marks {
+            mark(canvas, number, at);
+        }
+        canvas.about(at, &point.about);
     }
 }
 
@@ -264,8 +246,8 @@ mod tests {
             ..Chart::default()
         };
         let svg = chart.svg();
-        assert_eq!(svg.matches("<g><title>").count(), 4);
-        assert_eq!(svg.matches("<polyline").count(), 1);
+        assert_eq!(svg.matches("</title></circle>").count(), 4);
+        assert_eq!(svg.matches("stroke-width=\"2\"").count(), 3, "one line, and two in the legend");
         assert!(
             svg.contains("error &amp; layer")
                 && svg.contains("rel&lt;=0.01")
@@ -281,5 +263,9 @@ mod tests {
         assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{svg}");
         let named = Chart { names: vec!["a".into(), "b".into()], ..Chart::default() };
         assert!(named.svg().contains(">b</text>"));
+        let mut png = Vec::new();
+        named.write_png(&mut png).unwrap();
+        let read = image::load_from_memory(&png).unwrap();
+        assert_eq!((read.width(), read.height()), (1120, 704));
     }
 }

@@ -28,8 +28,10 @@ fn a_result_is_stored_and_compared() {
     assert_eq!(names.split(',').count(), fields.split(',').count());
 
     // A base of a hundred times the time, one of a hundredth, and one of another setting.
+    // Another program took them, so that the plan is not run again beside itself.
     let changed = |name: &str, change: &dyn Fn(&mut Value)| {
         let mut report = report.clone();
+        report["program"] = Value::Null;
         change(&mut report);
         folder.put(name, report.to_string().as_bytes())
     };
@@ -46,6 +48,21 @@ fn a_result_is_stored_and_compared() {
     let slower = planish(&[&bench[..], &["--against", &fast]].concat());
     assert!(slower.code == Some(1) && slower.stdout.contains("against  SLOWER"), "{}", slower.stdout);
 
+    // Where the plan of a result is at hand, and where a plan is given, both are run in turn.
+    for base in [&base, &plan] {
+        let same = planish(&[&bench[..], &["--against", base, "--tolerance", "1000"]].concat());
+        assert!(same.stderr.contains("were run in turn"), "{}", same.stderr);
+        assert!(same.stdout.contains("time of runs in turn") || same.code == Some(3), "{}", same.stdout);
+        assert_ne!(same.code, Some(1), "{}", same.stdout);
+    }
+    let two = two_inputs(&folder);
+    let ended = planish(&[&bench[..], &["--against", &two]].concat());
+    assert!(
+        ended.code == Some(2) && ended.stderr.contains("only plans of the same inputs"),
+        "{}",
+        ended.stderr
+    );
+
     let other = changed("other.json", &|report: &mut Value| report["batch"] = 8.into());
     let ended = planish(&[&bench[..], &["--against", &other]].concat());
     assert!(
@@ -60,4 +77,21 @@ fn a_result_is_stored_and_compared() {
         2,
         "{}/none.json is no result of `planish bench --json={}/none.json`: it has no rounds of runs",
     );
+}
+
+/// A plan of other inputs.
+fn two_inputs(folder: &Folder) -> String {
+    use planish_onnx::{DataType, Dimension, Graph, Node, ValueInfo};
+    let port = |name: &'static str| ValueInfo::tensor(name, DataType::Float, vec![Dimension::Value(2)]);
+    let graph = Graph {
+        name: "two".into(),
+        nodes: vec![Node::new("Add", &["a", "b"], &["c"])],
+        inputs: vec![port("a"), port("b")],
+        outputs: vec![port("c")],
+        ..Graph::default()
+    };
+    let model = folder.put("two.onnx", &crate::model(graph));
+    let plan = folder.path("two.plan").display().to_string();
+    succeeds(&["build", &model, "-o", &plan, "--threads", "1", "--device", "cpu", "--tune-level", "0"]);
+    plan
 }

@@ -20,6 +20,7 @@ mod progress;
 mod quantize;
 mod refit;
 mod run;
+mod scenario;
 mod signing;
 mod slide;
 mod sweep;
@@ -207,6 +208,7 @@ fn the_demo_can_be_repeated_by_hand() {
         "FP32",
         "FP16",
         "INT8",
+        "demo.html",
     ] {
         assert!(shown.contains(text), "{text} is not in\n{shown}");
     }

@@ -23,6 +23,11 @@ fn a_sweep_is_a_table_plots_and_a_page_and_goes_on() {
     let rows = |name: &str| std::fs::read_to_string(results.join(name)).unwrap();
     assert_eq!(rows("sweep.csv").lines().count(), 5);
     assert!(rows("throughput_over_batch.svg").starts_with("<svg "));
+    let png = image::open(results.join("throughput_over_batch.png")).unwrap().to_rgb8();
+    assert!(
+        png.width() == 1120 && png.pixels().any(|pixel| pixel.0 == [0, 0x72, 0xb2]),
+        "the first line is drawn"
+    );
     let html = rows("report.html");
     assert!(
         html.contains("What was found") && !html.contains("http://") || html.contains("www.w3.org/2000/svg")
