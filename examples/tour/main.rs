@@ -15,8 +15,11 @@ mod timing_cache;
 
 use planish::Error;
 
+/// A program.
+type Stop = fn() -> Result<(), Error>;
+
 /// What there is to see, by name.
-pub(crate) const STOPS: [(&str, fn() -> Result<(), Error>); 9] = [
+pub(crate) const STOPS: [(&str, Stop); 9] = [
     ("profiles", profiles::run),
     ("several_profiles", several_profiles::run),
     ("timing_cache", timing_cache::run),

@@ -585,7 +585,7 @@ pub(crate) struct Profile {
     /// Show this many layers, the slowest first; 0 shows all in order
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) top: usize,
-    /// Runs, of which the median is shown
+    /// Runs, of which the shortest quarter is averaged
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) iterations: usize,
     /// Write the layers as a trace for chrome://tracing or ui.perfetto.dev, too

@@ -92,17 +92,25 @@ pub(crate) fn samples(
     Ok(samples)
 }
 
-/// The medians of every step and of the whole run, with the work of the steps and the machine's roof.
+/// The time of every step and of the whole run, with the work of the steps and the machine's roof: means over the quarter of
+/// the runs that were shortest, so that other work on the machine counts least, and steps and whole are of the same runs.
 pub(crate) fn measure(engine: &Engine, fed: &Inputs, threads: usize, iterations: usize) -> Result<Measured> {
     let dims: Vec<(&str, &[usize])> =
         fed.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
-    let Samples { steps: mut samples, mut totals } = samples(engine, &fed.tensors, threads, iterations)?;
-    let median = |list: &mut Vec<u64>| {
-        list.sort_unstable();
-        list.get(list.len() / 2).copied().unwrap_or(0) as f64 / 1e3
+    let Samples { steps, totals } = samples(engine, &fed.tensors, threads, iterations)?;
+    let mut order: Vec<usize> = (0..totals.len()).collect();
+    order.sort_by_key(|&run| totals[run]);
+    order.truncate(totals.len().div_ceil(4));
+    let mean = |times: &[u64]| {
+        // A step of a branch that some runs did not take has times of its own number.
+        let kept: Vec<u64> = match times.len() == totals.len() {
+            true => order.iter().map(|&run| times[run]).collect(),
+            false => times.to_vec(),
+        };
+        kept.iter().sum::<u64>() as f64 / kept.len().max(1) as f64 / 1e3
     };
     let counted = anatomy::counted(engine, &engine.sizes_of(&dims)?, threads);
-    Ok(Measured { us: samples.iter_mut().map(median).collect(), total_us: median(&mut totals), ..counted })
+    Ok(Measured { us: steps.iter().map(|times| mean(times)).collect(), total_us: mean(&totals), ..counted })
 }
 
 /// The slowest layers, or all in order.

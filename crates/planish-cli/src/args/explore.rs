@@ -37,7 +37,7 @@ pub(crate) struct Explore {
     /// Run nothing: times are those of tuning
     #[arg(long)]
     pub(crate) no_time: bool,
-    /// Runs, of which the median is shown
+    /// Runs, of which the shortest quarter is averaged
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) iterations: usize,
     /// Do not use the plan cache: always build, and keep nothing

@@ -71,7 +71,10 @@ class List {
 
 layers.forEach((layer, i) => {
   layer.id = i;
-  layer.text = [layer.name, layer.ops, layer.kernel, layer.precision, layer.backend].join(" ").toLowerCase();
+  // Exporters may name no node; what it makes has a name.
+  const made = layer.outputs.find(Boolean);
+  layer.label = layer.name || (made ? made.name : layer.ops);
+  layer.text = [layer.label, layer.ops, layer.kernel, layer.precision, layer.backend].join(" ").toLowerCase();
   layer.of = [];
 });
 if (nodes) nodes.forEach((node, i) => {
@@ -88,7 +91,7 @@ function matches(item) { return words.every((word) => item.text.includes(word));
 function shown() { return layers.filter((layer) => matches(layer) && (!only || only.has(layer.id))); }
 
 const columns = [
-  ["#", "id", (l) => l.id, "n"], ["layer", "name", (l) => l.name, ""], ["operators", "ops", (l) => l.ops, ""],
+  ["#", "id", (l) => l.id, "n"], ["layer", "name", (l) => l.label, ""], ["operators", "ops", (l) => l.ops, ""],
   ["kernel", "kernel", (l) => l.kernel, ""], ["in", "precision", (l) => l.precision, ""],
   ["us", "us", (l) => us(l.us), "n"], ["share", "share", (l) => percent(l.share), "n"],
   ["GFLOP/s", "gflop_per_second", (l) => rate(l.gflop_per_second), "n"], ["GB/s", "gb_per_second", (l) => rate(l.gb_per_second), "n"],
@@ -108,7 +111,7 @@ const layerList = new List(at("layers-list"), "layers", columns.map((c) => c[3])
 
 // The graph before and after.
 const after = new List(at("after"), "steps", ["n", "", "", "n"], (row, layer) => {
-  [layer.id, layer.name, layer.ops, us(layer.us)].forEach((text, k) => { row.cells[k].textContent = text; });
+  [layer.id, layer.label, layer.ops, us(layer.us)].forEach((text, k) => { row.cells[k].textContent = text; });
 }, choose);
 after.isOn = (layer) => chosen && (chosen === layer || chosen.layer === layer.id);
 const before = new List(at("before"), "nodes", ["n", "", "", ""], (row, node) => {
@@ -197,7 +200,7 @@ function tell(item, layer) {
     field(list, "reads", item.reads.map((i) => nodes[i].name).join(", "));
     if (!layer) return;
   }
-  side.append(make("h2", "", `${layer.id}  ${layer.name}`));
+  side.append(make("h2", "", `${layer.id}  ${layer.label}`));
   const list = side.appendChild(make("dl"));
   field(list, "operators", layer.ops); field(list, "kernel", layer.kernel); field(list, "computes in", layer.precision); field(list, "runs on", layer.backend);
   field(list, "time", layer.us == null ? null : `${us(layer.us)} us, ${percent(layer.share)} of the run${plan.profiled ? "" : " (tuned, not of now)"}`);
@@ -316,7 +319,7 @@ else if (!plan.trials.length) at("hazards").append(make("p", "", "There is nothi
 let diffList = null, pairs = [];
 function pairUp() {
   const byName = new Map(), byOutput = new Map(), taken = new Set();
-  other.layers.forEach((layer, i) => { layer.id = i; byName.set(layer.name, layer); layer.outputs.forEach((o) => o && byOutput.set(o.name, layer)); });
+  other.layers.forEach((layer, i) => { layer.id = i; if (layer.name) byName.set(layer.name, layer); layer.outputs.forEach((o) => o && byOutput.set(o.name, layer)); });
   layers.forEach((a) => {
     let b = byName.get(a.name);
     if (!b || taken.has(b)) b = a.outputs.filter(Boolean).map((o) => byOutput.get(o.name)).find((l) => l && !taken.has(l));

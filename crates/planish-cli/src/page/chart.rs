@@ -17,7 +17,7 @@ const BELOW: f64 = 48.0;
 /// A line of the legend.
 const LEGEND: f64 = 20.0;
 /// The width that a letter takes, about.
-const LETTER: f64 = 6.6;
+const LETTER: f64 = 7.0;
 /// More points than this get no marks.
 const MOST_MARKS: usize = 60;
 
@@ -178,7 +178,7 @@ impl Chart {
         }
         let mut x = f64::INFINITY;
         for (number, series) in self.series.iter().enumerate() {
-            let width = 40.0 + series.name.chars().count() as f64 * LETTER;
+            let width = 44.0 + series.name.chars().count() as f64 * LETTER;
             if x + width > WIDTH - RIGHT {
                 rows.push(Vec::new());
                 x = LEFT;

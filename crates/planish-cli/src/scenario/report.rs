@@ -122,13 +122,22 @@ impl<'a> Report<'a> {
 
     fn html(&self) -> String {
         let mut body = format!("<h1>{}</h1>\n", escaped(&self.title));
+        let mut is_among_charts = false;
         for part in &self.parts {
+            let is_chart = matches!(part, Part::Chart { .. });
+            if is_chart != is_among_charts {
+                body += if is_chart { "<div class=\"charts\">\n" } else { "</div>\n" };
+                is_among_charts = is_chart;
+            }
             body += &match part {
                 Part::Heading(heading) => format!("<h2>{}</h2>\n", escaped(heading)),
                 Part::Text(words) => format!("<p>{}</p>\n", escaped(words)),
                 Part::Table { rows, right } => page::table(rows, right),
                 Part::Chart { chart, .. } => format!("<figure>{}</figure>\n", chart.svg()),
             };
+        }
+        if is_among_charts {
+            body += "</div>\n";
         }
         Page { title: self.title.clone(), body, ..Page::default() }.html()
     }

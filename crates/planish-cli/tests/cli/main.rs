@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod cache;
 mod calibrate;
+mod commands;
 mod compare;
 mod declared;
 mod drivers;
