@@ -46,6 +46,9 @@ pub(crate) fn command(args: &Demo, scenario: Scenario, out: &mut dyn Write) -> R
         true => format!("On {}.", args.device.describe()?),
         false => "On the CPU: no GPU is used.".to_string(),
     })?;
+    if args.short {
+        report.text("A small form: few sizes and runs, kernels by the cost model, plans not checked.")?;
+    }
     match scenario {
         Scenario::Generation => generation::run(&mut bench, &mut report)?,
         Scenario::Microscopy => microscopy::run(&mut bench, &mut report)?,

@@ -15,7 +15,7 @@ pub(crate) struct Demo {
     /// Reproduce a scenario of docs/scenarios on this machine instead
     #[arg(long, value_enum)]
     pub(crate) scenario: Option<Scenario>,
-    /// A small form of the scenario, in seconds: fewer sizes and runs, no tuning
+    /// A small form of the scenario, in seconds: fewer sizes and runs, nothing tuned, plans not checked
     #[arg(long, requires = "scenario")]
     pub(crate) short: bool,
     /// The device: cpu, cuda[:N] or auto (a GPU if there is one)

@@ -81,6 +81,7 @@ impl Bench {
         }
         let work = Stoppable::begin();
         builder.options_mut().cancel = work.flag();
+        builder.options_mut().verify = !self.is_short;
         builder.options_mut().progress = progress::bar();
         let start = Instant::now();
         let built = builder.build_with_report();

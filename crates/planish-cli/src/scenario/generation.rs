@@ -20,7 +20,7 @@ const IMAGE: [usize; 4] = [1, 3, 256, 256];
 const SEED: u64 = 7;
 /// Images of the loop, and how long it may take.
 const LOOP: usize = 200;
-const SHORT_LOOP: usize = 3;
+const SHORT_LOOP: usize = 2;
 const MOST: Duration = Duration::from_secs(60);
 /// Different images, in turn, so that what one run leaves behind would show in the next.
 const IMAGES: u64 = 3;
@@ -103,7 +103,7 @@ pub(super) fn run(bench: &mut Bench, report: &mut Report<'_>) -> Result<()> {
          contexts that are made once.",
     )?;
     let models = MODELS.map(|name| bench.model(name, SEED)).into_iter().collect::<Result<Vec<Model>>>()?;
-    let images = (1..=IMAGES)
+    let images = (1..=if bench.is_short { 1 } else { IMAGES })
         .map(|seed| Ok(planish::io::Random::new(SEED + seed).tensor(planish::DType::F32, &IMAGE)?))
         .collect::<Result<Vec<Tensor>>>()?;
     let n_images = if bench.is_short { SHORT_LOOP } else { LOOP };
@@ -142,7 +142,7 @@ pub(super) fn run(bench: &mut Bench, report: &mut Report<'_>) -> Result<()> {
         // Clean runs: contexts of their own for every image, used once.
         let clean = images.iter().map(|image| Line::new(&engines)?.run(image)).collect::<Result<Vec<_>>>()?;
         let mut line = Line::new(&engines)?;
-        for image in &images {
+        for image in images.iter().filter(|_| !bench.is_short) {
             line.run(image)?;
         }
         let (mut times, mut n_unlike, mut worst) = (Vec::new(), 0, 0f64);
@@ -157,7 +157,7 @@ pub(super) fn run(bench: &mut Bench, report: &mut Report<'_>) -> Result<()> {
                 worst = worst.max(metrics(&made, &clean[which]).mean_abs());
             }
         }
-        parts.push(alone(&engines, &images[0], precision)?);
+        parts.push(alone(&engines, &images[0], precision, if bench.is_short { 1 } else { 10 })?);
         if precision == Precision::Fp32 {
             exact.clone_from(&clean);
         }
@@ -215,13 +215,13 @@ pub(super) fn run(bench: &mut Bench, report: &mut Report<'_>) -> Result<()> {
 }
 
 /// The median of each engine by itself, inputs and outputs on the host.
-fn alone(engines: &[Engine], image: &Tensor, precision: Precision) -> Result<Vec<String>> {
+fn alone(engines: &[Engine], image: &Tensor, precision: Precision, runs: usize) -> Result<Vec<String>> {
     let mut row = vec![precision.name().to_uppercase()];
     let mut x = image.clone();
     for engine in engines {
         let mut context = engine.context()?;
         let mut times = Vec::new();
-        for _ in 0..10 {
+        for _ in 0..runs {
             let start = Instant::now();
             context.run_in_order(&[View::from(&x)])?;
             times.push(start.elapsed());

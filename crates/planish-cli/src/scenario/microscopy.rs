@@ -65,13 +65,20 @@ pub(super) fn run(bench: &mut Bench, report: &mut Report<'_>) -> Result<()> {
     let mut volume: Option<Engine> = None;
     for (number, (name, about, dims)) in networks.iter().enumerate() {
         let model = bench.model(name, SEED)?;
-        let samples = (0..CALIBRATION).map(|seed| batch(dims, 1, 1000 + seed)).collect::<Result<Vec<_>>>()?;
-        let calibration = bench.calibrate(&model, samples)?;
-        let images = (0..COMPARED).map(|seed| batch(dims, 1, seed)).collect::<Result<Vec<_>>>()?;
+        let calibration = match precisions.iter().any(|precision| precision.quantizes()) {
+            true => {
+                let samples = (0..CALIBRATION).map(|seed| batch(dims, 1, 1000 + seed));
+                Some(bench.calibrate(&model, samples.collect::<Result<Vec<_>>>()?)?)
+            }
+            false => None,
+        };
+        let images = (0..if bench.is_short { 1 } else { COMPARED })
+            .map(|seed| batch(dims, 1, seed))
+            .collect::<Result<Vec<_>>>()?;
         let mut exact: Vec<Tensor> = Vec::new();
         let mut points = Vec::new();
         for &precision in precisions {
-            let calibration = precision.quantizes().then_some(&calibration);
+            let calibration = calibration.as_ref().filter(|_| precision.quantizes());
             let many = BATCH as i64;
             let (open, open_time) =
                 bench.build(&model, Asked { precision, batches: [1, many, many], calibration })?;
@@ -82,7 +89,7 @@ pub(super) fn run(bench: &mut Bench, report: &mut Report<'_>) -> Result<()> {
             };
             let n_bytes = open.file_bytes()?;
             let engines = [bench.engine(fixed)?, bench.engine(open)?];
-            let runs = if bench.is_short { 2 } else { RUNS };
+            let runs = if bench.is_short { 1 } else { RUNS };
             let time = |engine: &Engine, n: usize| -> Result<f64> {
                 let times = bench.time(&mut engine.context()?, &batch(dims, n, 50)?, runs, MOST)?;
                 Ok(stats(&times).median)
@@ -148,7 +155,7 @@ pub(super) fn run(bench: &mut Bench, report: &mut Report<'_>) -> Result<()> {
 
 /// Images that are larger than the networks' inputs.
 fn large(bench: &Bench, engine: &Engine, volume: Option<&Engine>, report: &mut Report<'_>) -> Result<()> {
-    let side = if bench.is_short { 384 } else { 1024 };
+    let side = if bench.is_short { 320 } else { 1024 };
     let mut rows = vec![
         ["image", "window", "overlap", "windows", "s", "ms a window", "windows alone, s"]
             .map(String::from)
@@ -201,7 +208,7 @@ fn large(bench: &Bench, engine: &Engine, volume: Option<&Engine>, report: &mut R
 
 /// A list of images, in batches and one by one.
 fn lists(bench: &Bench, engine: &Engine, report: &mut Report<'_>) -> Result<()> {
-    let n = if bench.is_short { 5 } else { 20 };
+    let n = if bench.is_short { 2 } else { 20 };
     let items = (0..n)
         .map(|seed| reshaped(&cells(&[256, 256], seed)?, &[1, 256, 256]))
         .collect::<Result<Vec<_>>>()?;
@@ -234,7 +241,7 @@ fn lists(bench: &Bench, engine: &Engine, report: &mut Report<'_>) -> Result<()> 
 
 /// Frames that come faster than they can be run, and slower.
 fn lapse(bench: &Bench, engine: &Engine, report: &mut Report<'_>) -> Result<()> {
-    let n = if bench.is_short { 6 } else { 40 };
+    let n = if bench.is_short { 3 } else { 40 };
     let mut session = Session::new(engine)?;
     let frame = batch(&[256, 256], 1, 70)?;
     session.warm_up(2)?;

@@ -44,7 +44,8 @@ const REFUSED: &[&[&str]] = &[
 fn listed() -> Vec<String> {
     let help = succeeds(&["--help"]).stdout;
     let lines = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
-    let names = lines.take_while(|line| line.starts_with("  ")).filter_map(|line| line.split_whitespace().next());
+    let names =
+        lines.take_while(|line| line.starts_with("  ")).filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_string).collect()
 }
 
@@ -69,8 +70,10 @@ fn every_command_refuses_nonsense_in_one_line_and_writes_nothing() {
             ended.stderr,
             ended.stdout
         );
-        let left: Vec<_> = std::fs::read_dir(&folder.0).unwrap().flatten().map(|entry| entry.file_name()).collect();
-        let is_ours = |name: &std::ffi::OsString| name == "bad.onnx" || (words[0] == "sweep" && name == "out");
+        let left: Vec<_> =
+            std::fs::read_dir(&folder.0).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let is_ours =
+            |name: &std::ffi::OsString| name == "bad.onnx" || (words[0] == "sweep" && name == "out");
         assert!(left.iter().all(is_ours), "{words:?} left {left:?}");
     }
 }
@@ -79,7 +82,9 @@ fn every_command_refuses_nonsense_in_one_line_and_writes_nothing() {
 fn every_command_is_in_the_list_and_has_a_test_that_it_works() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
     let mut tests = String::new();
-    for entry in std::fs::read_dir(sources).unwrap().flatten().filter(|entry| entry.file_name() != "commands.rs") {
+    for entry in
+        std::fs::read_dir(sources).unwrap().flatten().filter(|entry| entry.file_name() != "commands.rs")
+    {
         tests += &std::fs::read_to_string(entry.path()).unwrap();
     }
     let commands = listed();
