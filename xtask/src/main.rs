@@ -95,6 +95,10 @@ enum Command {
     Python(wheel::Options),
     /// Run a plan from pinned buffers on two contexts, against the device's rate and the link's; memory of contexts.
     Transfers(transfers::Options),
+    /// Make the reference of the Python package from its docstrings, as HTML.
+    PythonDocs,
+    /// Run published scripts for TensorRT and ONNX Runtime with nothing but the import line changed.
+    Published(wheel::Published),
     /// Build the Python wheel that users get: optimized, for every Linux with glibc 2.28 and later.
     Wheel,
     /// Meet many distinct shapes in a row on a transformer; print resolve times and memory.
@@ -129,6 +133,8 @@ fn main() -> ExitCode {
         Command::Sharing(options) => sharing::run(&options),
         Command::Transfers(options) => transfers::run(&options),
         Command::Python(options) => wheel::test(&options),
+        Command::PythonDocs => wheel::docs(),
+        Command::Published(options) => wheel::published(&options),
         Command::Wheel => wheel::wheel(),
         Command::Shapes(options) => runtime::shapes(&options),
     };

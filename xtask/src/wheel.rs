@@ -24,6 +24,10 @@ const TORCH: &str = "requirements-torch.txt";
 const IMAGING: &str = "requirements-imaging.txt";
 /// Ray, with volumes in files.
 const RAY: &str = "requirements-ray.txt";
+/// What published scripts import.
+const SCRIPTS: &str = "requirements-scripts.txt";
+/// What makes pages of docstrings.
+const DOCS: &str = "requirements-docs.txt";
 /// Tests that the ordinary ones leave out.
 const APART: [&str; 4] = ["others", "with_torch", "with_imaging", "with_ray"];
 
@@ -127,6 +131,43 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
     }
     pytest.args(&options.pytest).arg(Path::new("crates/planish-python").join(tests));
     succeeds(&mut pytest)
+}
+
+/// Options of `cargo xtask published`.
+#[derive(clap::Args)]
+pub(crate) struct Published {
+    /// The repositories' files by commit, as `git archive COMMIT` writes them: FOLDER/COMMIT/samples/python/….
+    folder: PathBuf,
+    /// Names of the manifest; all of it if not given.
+    names: Vec<String>,
+}
+
+/// `cargo xtask published`: runs scripts of others with nothing but the import line changed.
+pub(crate) fn published(options: &Published) -> Result<bool> {
+    let folder = fs::canonicalize(&options.folder).with_context(|| options.folder.display().to_string())?;
+    let wheel = build(&Kind::ForTests)?;
+    let python = environment("python-published", &[TEST, TORCH, SCRIPTS])?;
+    install(&python, &[OsStr::new("--force-reinstall"), OsStr::new("--no-deps"), wheel.as_os_str()])?;
+    let mut run = Command::new(&python);
+    run.arg(root().join("xtask/python/published/__main__.py")).arg(folder).args(&options.names);
+    succeeds(&mut run)
+}
+
+/// `cargo xtask python-docs`: the reference of the Python package, of its docstrings, as HTML.
+pub(crate) fn docs() -> Result<bool> {
+    let wheel = build(&Kind::ForTests)?;
+    let python = environment("python-docs", &[TEST, DOCS])?;
+    install(&python, &[OsStr::new("--force-reinstall"), OsStr::new("--no-deps"), wheel.as_os_str()])?;
+    let to = scratch().join("python-docs");
+    let mut pdoc = Command::new(&python);
+    pdoc.args(["-m", "pdoc", "--docformat", "markdown", "--output-directory"]).arg(&to);
+    pdoc.args(["planish", "planish.imaging", "planish.ray", "planish.testing", "planish.errors"]);
+    pdoc.args(["planish.onnxruntime", "planish.tensorrt"]);
+    let is_made = succeeds(&mut pdoc)?;
+    if is_made {
+        println!("{}", to.join("planish.html").display());
+    }
+    Ok(is_made)
 }
 
 /// As the ordinary tests run it.

@@ -47,6 +47,16 @@ pub(crate) fn named(name: &str) -> Option<DType> {
     TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
 }
 
+/// The names of all types, in the order of their numbers.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|row| row.1)
+}
+
+/// The type's number in that order.
+pub(crate) fn number(dtype: DType) -> usize {
+    TABLE.iter().position(|row| row.0 == dtype).unwrap_or(0)
+}
+
 /// Whether numpy itself has the type.
 pub(crate) fn is_numpys(dtype: DType) -> bool {
     row(dtype).2 != b'V'

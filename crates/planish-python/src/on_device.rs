@@ -51,6 +51,19 @@ pub(crate) struct OnDevice<'py> {
 
 static CURRENT_STREAM: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static TORCH_EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+/// torch's element types by their number here, as they are asked for: a look-up by name takes ten times as long.
+static TORCH_TYPES: PyOnceLock<Vec<Option<Py<PyAny>>>> = PyOnceLock::new();
+
+/// torch's element type; `None` where it has none.
+fn torch_type<'py>(py: Python<'py>, dtype: DType) -> PyResult<Option<&'py Bound<'py, PyAny>>> {
+    let all = TORCH_TYPES.get_or_try_init(py, || {
+        let torch = py.import(intern!(py, "torch"))?;
+        let find = |name: &str| Ok(torch.getattr_opt(name)?.map(Bound::unbind));
+        element_type::names().map(find).collect::<PyResult<Vec<_>>>()
+    })?;
+    let found = all.get(element_type::number(dtype)).and_then(Option::as_ref);
+    Ok(found.map(|found| found.bind(py)))
+}
 
 impl<'py> OnDevice<'py> {
     /// The inputs, if they are in the memory of a GPU; `None` if they are the host's.
@@ -62,7 +75,7 @@ impl<'py> OnDevice<'py> {
         let mut inputs: Vec<Lent<'py>> = Vec::with_capacity(given.len());
         for (idx, (array, port)) in given.iter().zip(&runs.inputs).enumerate() {
             let name = &port.name;
-            let lent = match torchs(py, array, name)? {
+            let lent = match torchs(py, array, name, dtype_of(port))? {
                 Found::Nothing => others(py, array, name)?,
                 Found::OnHost => None,
                 Found::Lent(lent) => Some(lent),
@@ -245,10 +258,9 @@ impl<'py> OnDevice<'py> {
         let shape = PyTuple::new(py, dims)?;
         match self.inputs[0].whose {
             Whose::Torch => {
-                let torch = py.import(intern!(py, "torch"))?;
                 let empty = TORCH_EMPTY.import(py, "torch", "empty")?;
                 let options = PyDict::new(py);
-                let wanted = torch.getattr(element_type::name(dtype)).map_err(|_| {
+                let wanted = torch_type(py, dtype)?.ok_or_else(|| {
                     let message = format!("output `{name}` is {}, which torch does not have", dtype.name());
                     wrong(py, ErrorKind::Unsupported, message)
                 })?;
@@ -319,9 +331,15 @@ fn torch_stream(py: Python<'_>, index: i32) -> PyResult<u64> {
     cuda.call_method1(intern!(py, "current_stream"), (index,))?.getattr(intern!(py, "cuda_stream"))?.extract()
 }
 
-fn torchs<'py>(py: Python<'py>, array: &Bound<'py, PyAny>, name: &str) -> PyResult<Found<'py>> {
+fn torchs<'py>(
+    py: Python<'py>,
+    array: &Bound<'py, PyAny>,
+    name: &str,
+    wanted: Option<DType>,
+) -> PyResult<Found<'py>> {
+    // Nobody has a tensor of torch's who did not import it.
     let Some(device) = array.getattr_opt(intern!(py, "get_device"))? else { return Ok(Found::Nothing) };
-    if array.getattr_opt(intern!(py, "data_ptr"))?.is_none() {
+    if array.getattr_opt(intern!(py, "requires_grad"))?.is_none() {
         return Ok(Found::Nothing);
     }
     let index: i32 = device.call0()?.extract()?;
@@ -332,13 +350,18 @@ fn torchs<'py>(py: Python<'py>, array: &Bound<'py, PyAny>, name: &str) -> PyResu
         let message = format!("input `{name}` requires a gradient, which no engine gives; give x.detach()");
         return Err(wrong(py, ErrorKind::WrongType, message));
     }
-    let called = array.getattr(intern!(py, "dtype"))?.str()?.to_string();
-    let Some(dtype) = element_type::named(called.trim_start_matches("torch.")) else {
-        return Err(wrong(
-            py,
-            ErrorKind::WrongType,
-            format!("input `{name}` is of {called}, which no model takes"),
-        ));
+    let is = array.getattr(intern!(py, "dtype"))?;
+    let is_wanted =
+        |dtype: &DType| Ok::<_, PyErr>(torch_type(py, *dtype)?.is_some_and(|wanted| wanted.is(&is)));
+    let dtype = match wanted {
+        Some(dtype) if is_wanted(&dtype)? => dtype,
+        _ => {
+            let called = is.str()?.to_string();
+            element_type::named(called.trim_start_matches("torch.")).ok_or_else(|| {
+                let message = format!("input `{name}` is of {called}, which no model takes");
+                wrong(py, ErrorKind::WrongType, message)
+            })?
+        }
     };
     let is_plain: bool = array.call_method0(intern!(py, "is_contiguous"))?.extract()?;
     let address = |array: &Bound<'py, PyAny>| array.call_method0(intern!(py, "data_ptr"))?.extract::<u64>();

@@ -42,6 +42,7 @@ __all__ = [
     "__version__",
     "build",
     "calibrate",
+    "compare",
     "describe",
     "errors",
     "export",
@@ -61,6 +62,20 @@ def export(module, example_inputs, path=None, **options):
     from .torch import export
 
     return export(module, example_inputs, path, **options)
+
+
+def compare(*runners, **options):
+    """Runs models, plans, engines, sessions, modules or functions on the same inputs, and gives a table of their distances.
+
+    What `planish.testing.compare` does, which has the options.
+
+    >>> model = planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Exp(%x) output %y }')
+    >>> planish.compare(model, planish.build(model), inputs={"x": numpy.float32([0, 1])}).passed
+    True
+    """
+    from .testing import compare
+
+    return compare(*runners, **options)
 
 
 def _reload(path, device, threads):

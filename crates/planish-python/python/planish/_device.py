@@ -20,6 +20,12 @@ def _driver():
         return None
 
 
+def has_gpu():
+    """Whether there is a driver with a GPU."""
+    driver, count = _driver(), ctypes.c_int(0)
+    return driver is not None and driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
 def _attribute(address, number):
     driver = _driver()
     value = ctypes.c_uint(0)
@@ -67,3 +73,24 @@ def synchronize(stream):
     driver = _driver()
     if driver is not None:
         _check(driver.cuStreamSynchronize(ctypes.c_void_p(stream)), "wait for a stream")
+
+
+class Memory:
+    """Memory of a GPU, given back when nobody has it any more."""
+
+    def __init__(self, n_bytes, index=0):
+        driver, device, context, address = _driver(), ctypes.c_int(0), ctypes.c_void_p(), ctypes.c_uint64()
+        if driver is None:
+            raise RuntimeError("there is no driver of NVIDIA's here, so there is no memory of a GPU")
+        _check(driver.cuInit(0), "start")
+        _check(driver.cuDeviceGet(ctypes.byref(device), index), f"find GPU {index}")
+        # The context that torch, CuPy and Planish itself work in.
+        _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "open the GPU")
+        _check(driver.cuCtxSetCurrent(context), "open the GPU")
+        _check(driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(n_bytes, 1))), f"give {n_bytes} bytes")
+        self.address, self.n_bytes, self.index = address.value, n_bytes, index
+
+    def __del__(self):
+        driver = _driver()
+        if driver is not None and hasattr(self, "address"):
+            driver.cuMemFree_v2(ctypes.c_uint64(self.address))

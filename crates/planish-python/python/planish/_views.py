@@ -34,11 +34,20 @@ class Table(list):
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
         return "\n".join(lines + [self.summary()] if self.summary() else lines)
 
+    def parts(self):
+        """How much of the whole each item is, from 0 to 1, drawn as a bar beside it; None where that has no meaning."""
+        return None
+
     def _repr_html_(self):
         def row(cells, tag):
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
 
-        rows = row(self.headings, "th") + "".join(row(cells, "td") for cells in self.rows())
+        def bar(part):
+            return f'<td style="width:10em"><div style="background:#5b8ff9;height:.8em;width:{100 * part:.1f}%"></div></td>'
+
+        parts = self.parts()
+        bars = [""] * len(self) if parts is None else [bar(part) for part in parts]
+        rows = row(self.headings, "th") + "</tr>" + "".join(f"{row(cells, 'td')}{drawn}</tr>" for cells, drawn in zip(self.rows(), bars))
         return f"<table>{rows}</table><p>{escape(self.summary())}</p>"
 
 
@@ -64,6 +73,11 @@ class Profile(Table):
             [f"{step.us:.1f}", f"{100 * step.us / sum_us:.1f} %", _short(step.name), _short(step.operators), step.kernel]
             for step in self
         ]
+
+    def parts(self):
+        """The share of each step."""
+        largest = max((step.us for step in self), default=0.0) or 1.0
+        return [step.us / largest for step in self]
 
     def summary(self):
         """What the steps amount to."""

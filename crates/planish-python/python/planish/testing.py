@@ -33,6 +33,10 @@ class Comparison(Table):
         """How many passed."""
         return f"{sum(row.passed for row in self)} of {len(self)} outputs agree"
 
+    def parts(self):
+        """How far each is off, on a scale of powers of ten from 1e-8 to 1."""
+        return [min(max(1 + numpy.log10(max(row.relative, 1e-8)) / 8, 0.0), 1.0) for row in self]
+
     @property
     def passed(self):
         """Whether all agree."""

@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 
+from .. import _device
 from ._notes import say_once
 from ._types import numpy_type, onnx_number, type_name
 
@@ -38,9 +39,41 @@ class OrtDevice:
         return self._id
 
 
-def _check_device(device_type):
-    if device_type not in ("cpu", "Cpu"):
-        say_once(f"values for `{device_type}` stay in host memory; runs copy them to the device and back")
+def _is_on_host(device_type, bound=""):
+    """Whether a value is the host's; where there is no GPU all are, which is said once, but for addresses."""
+    if str(device_type).lower() in ("cpu", "cuda_pinned"):
+        return True
+    if not _device.has_gpu():
+        if bound:
+            raise ValueError(f"{bound} is bound to memory of `{device_type}`, and there is no GPU here")
+        say_once(f"values for `{device_type}` stay in host memory: there is no GPU here")
+        return True
+    return False
+
+
+class _Away:
+    """A tensor in the memory of a GPU: the caller's, or its own."""
+
+    def __init__(self, address, element_type, shape, index, owner=None):
+        self.dtype, self.shape, self.index = np.dtype(numpy_type(element_type)), tuple(shape), index
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self._owner = owner or (None if address else _device.Memory(self.nbytes, index))
+        self.address = address or self._owner.address
+
+    @classmethod
+    def of(cls, array, index):
+        """A copy of an array."""
+        array = np.ascontiguousarray(array)
+        made = cls(None, array.dtype, array.shape, index)
+        _device.copy_from_host(made.address, array)
+        return made
+
+    def to_host(self):
+        """A copy in host memory."""
+        array = np.empty(self.shape, self.dtype)
+        if array.nbytes:
+            _device.copy_to_host(array, self.address)
+        return array
 
 
 def _at(pointer, element_type, shape):
@@ -66,14 +99,15 @@ class OrtValue:
     @staticmethod
     def ortvalue_from_numpy(numpy_obj, device_type="cpu", device_id=0):
         """A value over an array; the array is not copied."""
-        _check_device(device_type)
+        if not _is_on_host(device_type):
+            return OrtValue(_Away.of(numpy_obj, device_id))
         return OrtValue(numpy_obj if numpy_obj.flags.c_contiguous else np.ascontiguousarray(numpy_obj))
 
     @staticmethod
     def ortvalue_from_shape_and_type(shape, element_type, device_type="cpu", device_id=0):
         """A value of zeros."""
-        _check_device(device_type)
-        return OrtValue(np.zeros(tuple(shape), numpy_type(element_type)))
+        zeros = np.zeros(tuple(shape), numpy_type(element_type))
+        return OrtValue(zeros if _is_on_host(device_type) else _Away.of(zeros, device_id))
 
     @staticmethod
     def from_dlpack(data, is_bool_tensor=False):
@@ -88,8 +122,8 @@ class OrtValue:
         return self._array.__dlpack_device__()
 
     def numpy(self):
-        """The array."""
-        return self._array
+        """The array; a copy where it is a GPU's."""
+        return self._array.to_host() if isinstance(self._array, _Away) else self._array
 
     def shape(self):
         """Its sizes."""
@@ -105,11 +139,11 @@ class OrtValue:
 
     def device_name(self):
         """Where it is."""
-        return "cpu"
+        return "cuda" if isinstance(self._array, _Away) else "cpu"
 
     def data_ptr(self):
         """The address of its elements."""
-        return self._array.ctypes.data
+        return self._array.address if isinstance(self._array, _Away) else self._array.ctypes.data
 
     def tensor_size_in_bytes(self):
         """The bytes of its elements."""
@@ -121,7 +155,7 @@ class OrtValue:
 
     def is_tensor(self):
         """Whether it is a tensor."""
-        return isinstance(self._array, np.ndarray)
+        return isinstance(self._array, (np.ndarray, _Away))
 
     def is_tensor_sequence(self):
         """Whether it is a sequence of tensors."""
@@ -133,7 +167,12 @@ class OrtValue:
 
     def update_inplace(self, np_arr):
         """Overwrites the elements."""
-        np.copyto(self._array, np_arr, casting="no")
+        if isinstance(self._array, _Away):
+            if np_arr.dtype != self._array.dtype or np_arr.shape != self._array.shape:
+                raise TypeError(f"the value is {self._array.dtype} of {self._array.shape}, not {np_arr.dtype} of {np_arr.shape}")
+            _device.copy_from_host(self._array.address, np.ascontiguousarray(np_arr))
+        else:
+            np.copyto(self._array, np_arr, casting="no")
 
 
 class IOBinding:
@@ -162,27 +201,26 @@ class IOBinding:
 
     def bind_input(self, name, device_type, device_id, element_type, shape, buffer_ptr):
         """Reads an input from an address in host memory."""
-        if device_type != "cpu":
-            raise ValueError(f"input `{name}` is bound to memory of `{device_type}`, which Python cannot hand over yet")
-        self._inputs[name] = _at(buffer_ptr, element_type, tuple(shape))
+        if _is_on_host(device_type, f"input `{name}`"):
+            self._inputs[name] = _at(buffer_ptr, element_type, tuple(shape))
+        else:
+            self._inputs[name] = _Away(buffer_ptr, element_type, shape, device_id)
 
     def bind_ortvalue_input(self, name, ortvalue):
         """Reads an input from a value."""
-        self._inputs[name] = ortvalue.numpy()
+        self._inputs[name] = ortvalue._array
 
     def bind_output(self, name, device_type="cpu", device_id=0, element_type=None, shape=None, buffer_ptr=None):
         """Gives an output; at an address, if there is one, else where it is made."""
-        if buffer_ptr is None:
-            _check_device(device_type)
-            self._outputs[name] = None
-        elif device_type != "cpu":
-            raise ValueError(f"output `{name}` is bound to memory of `{device_type}`, which Python cannot hand over yet")
+        if _is_on_host(device_type, buffer_ptr is not None and f"output `{name}`"):
+            self._outputs[name] = None if buffer_ptr is None else _at(buffer_ptr, element_type, tuple(shape))
         else:
-            self._outputs[name] = _at(buffer_ptr, element_type, tuple(shape))
+            # Of the sizes that the run has, where no memory is given.
+            self._outputs[name] = _AWAY if buffer_ptr is None else _Away(buffer_ptr, element_type, shape, device_id)
 
     def bind_ortvalue_output(self, name, ortvalue):
         """Writes an output to a value."""
-        self._outputs[name] = ortvalue.numpy()
+        self._outputs[name] = ortvalue._array
 
     def synchronize_inputs(self):
         """Nothing to wait for."""
@@ -208,15 +246,52 @@ class IOBinding:
 
     def copy_outputs_to_cpu(self):
         """The outputs of the last run, as arrays."""
-        return list(self._results)
+        return [OrtValue(array).numpy() for array in self._results]
 
     def run(self, run_options):
         """Runs the session on what is bound."""
-        made = self._session.run(list(self._outputs), self._inputs, run_options)
+        if all(isinstance(array, _Away) for array in self._inputs.values()) and self._inputs and self._run_away():
+            return
+        feed = {name: array.to_host() if isinstance(array, _Away) else array for name, array in self._inputs.items()}
+        made = self._session.run(list(self._outputs), feed, run_options)
         self._results = []
         for array, place in zip(made, self._outputs.values()):
-            if place is not None:
+            if place is _AWAY:
+                array = _Away.of(array, 0)
+            elif isinstance(place, _Away):
+                _device.copy_from_host(place.address, np.ascontiguousarray(array))
+                array = place
+            elif place is not None:
                 # Larger memory than the output needs is filled from its beginning.
                 place.reshape(-1)[: array.size] = array.reshape(-1)
                 array = place.reshape(-1)[: array.size].reshape(array.shape)
             self._results.append(array)
+
+    def _run_away(self):
+        """Runs on a GPU's memory without a copy, where all that is bound is there; gives whether that can be."""
+        engine = self._session._engine
+        shapes = {name: array.shape for name, array in self._inputs.items()}
+        if engine.placed_on == "cpu" or set(shapes) != {info.name for info in engine.inputs}:
+            return False
+        sizes = engine.output_shapes(shapes)
+        if any(sizes[name] is None or place is not _AWAY and not isinstance(place, _Away) for name, place in self._outputs.items()):
+            return False
+        results = {}
+        for info in engine.outputs:
+            place = self._outputs.get(info.name)
+            if isinstance(place, _Away):
+                results[info.name] = _Away(place.address, info.dtype, sizes[info.name], place.index, place)
+            elif place is _AWAY:
+                results[info.name] = _Away(None, info.dtype, sizes[info.name], 0)
+        inputs = [(self._inputs[info.name].address, self._inputs[info.name].shape) for info in engine.inputs]
+        outputs = [(results[info.name].address, results[info.name].nbytes) if info.name in results else (0, 0) for info in engine.outputs]
+        # Whatever stream the memory was written on: ONNX Runtime's runs are waited for, and begin after its default stream.
+        _device.synchronize(0)
+        with engine.context() as context:
+            context.run_at(inputs, outputs, on_device=True)
+        self._results = [results[name] for name in self._outputs]
+        return True
+
+
+#: Stands for an output that is to be made in a GPU's memory.
+_AWAY = object()
