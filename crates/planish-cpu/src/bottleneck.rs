@@ -1,5 +1,5 @@
-//! A 1x1 convolution that widens, a depthwise one, and perhaps a 1x1 convolution that narrows, as one step: what
-//! mobile networks are made of.
+//! A 1x1 convolution that widens, a depthwise one, and a 1x1 convolution that narrows, as one step: what mobile
+//! networks are made of. One of the outer two may be missing.
 //!
 //! The widened image is several times as large as what comes in and goes out, and would pass through memory
 //! twice. Here a task takes a band of output rows in chunks: it widens the input rows that a chunk still lacks
@@ -34,8 +34,8 @@ const BAND_ROWS: usize = 7;
 /// A step with everything settled that its sizes settle.
 #[derive(Debug)]
 struct Bottleneck {
-    widen: Product,
-    /// Reads the workspace of widened rows and writes the output, or workspace where a product follows.
+    widen: Option<Product>,
+    /// Reads the workspace of widened rows, or the image where nothing widens it, and writes the output, or workspace where a product follows.
     depthwise: Depthwise,
     depthwise_weight: usize,
     depthwise_bias: Option<usize>,
@@ -103,15 +103,15 @@ impl Bottleneck {
         let form = &self.form;
         let rows = ((self.chunk_rows - 1) * form.stride + form.extent).min(form.in_rows.max(1));
         let line = |bytes: usize| bytes.next_multiple_of(64);
-        let narrowed = line(rows * form.row_len() * size_of::<f32>());
+        let narrowed = self.widen.as_ref().map_or(0, |_| line(rows * form.row_len() * size_of::<f32>()));
         let between = match &self.narrow {
             Some(_) => line(self.chunk_rows * form.out_cols * form.width * size_of::<f32>()),
             None => 0,
         };
-        let programs = [self.widen.program(), self.depthwise_program.as_ref()]
-            .into_iter()
-            .chain([self.narrow.as_ref().and_then(Product::program)])
-            .flatten()
+        let products = [&self.widen, &self.narrow].into_iter().flatten();
+        let programs = products
+            .filter_map(Product::program)
+            .chain(self.depthwise_program.as_ref())
             .map(Pointwise::workspace_bytes)
             .max()
             .unwrap_or(0);
@@ -153,17 +153,19 @@ impl Bottleneck {
         for first in rows.clone().step_by(self.chunk_rows) {
             let last = (first + self.chunk_rows).min(rows.end);
             let (begin, end) = form.reads(first, last);
+            let x = inputs[form.x].cast::<f32>().wrapping_add(image * form.from.batch);
             // SAFETY: rows lie in the images and in the workspace, which has room for what a chunk reads.
             unsafe {
                 if begin < high {
-                    let kept = high - begin;
+                    let kept = if self.widen.is_some() { high - begin } else { 0 };
                     std::ptr::copy(wide.add((begin - low) * row_len), wide, kept * row_len);
                 } else {
                     high = begin;
                 }
                 low = begin;
-                let x = inputs[form.x].cast::<f32>().wrapping_add(image * form.from.batch);
-                for row in high..end {
+                for (widen, row) in
+                    self.widen.iter().flat_map(|widen| (high..end).map(move |row| (widen, row)))
+                {
                     let at = Row {
                         from: x.wrapping_add(row * form.from.axes[1]),
                         from_pixel: form.from.axes[2],
@@ -174,7 +176,7 @@ impl Bottleneck {
                         n_pixels: form.in_cols,
                         first_pixel: (image * form.in_rows + row) * form.in_cols,
                     };
-                    self.widen.row(inputs, &at, programs);
+                    widen.row(inputs, &at, programs);
                 }
                 high = end.max(high);
                 let to = match &self.narrow {
@@ -182,7 +184,11 @@ impl Bottleneck {
                     Some(_) => between.wrapping_sub(first * form.out_cols * form.width),
                     None => y.wrapping_add(image * form.to.batch),
                 };
-                self.convolve(inputs, wide.wrapping_sub(low * row_len), to, image, first..last, programs);
+                let from = match self.widen {
+                    Some(_) => wide.wrapping_sub(low * row_len).cast_const(),
+                    None => x,
+                };
+                self.convolve(inputs, from, to, image, first..last, programs);
                 if let Some(narrow) = &self.narrow {
                     let out = y.wrapping_add(image * form.to.batch);
                     for row in first..last {

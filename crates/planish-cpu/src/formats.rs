@@ -25,6 +25,8 @@ use crate::gemm::table::Panels;
 pub(crate) enum Format {
     /// The second matrix of a product, `k x n`, or `n x k` where it is transposed.
     Matrix { panels: Panels, transposed: bool },
+    /// Of a recurrent layer: for each direction `n x k`, the rows packed in so many matrices, one after the other.
+    Gates { panels: Panels, parts: usize },
     /// A 1x1 convolution's `n x k`, as a matrix.
     Product { panels: Panels },
     /// A convolution's by tap; stride and dilation of each axis where it is transposed.
@@ -78,6 +80,7 @@ impl Format {
             Format::Matrix { panels, transposed } => {
                 format!("panels{}x{}{}", panels.nr, panels.lanes, if *transposed { "t" } else { "" })
             }
+            Format::Gates { panels, parts } => format!("gates{parts}_{}", wide(panels)),
             Format::Product { panels } => format!("matrix_{}", wide(panels)),
             Format::Conv { panels, groups, steps: None } => format!("conv_{}_g{groups}", wide(panels)),
             Format::Conv { panels, groups, steps: Some(steps) } => {
@@ -154,6 +157,10 @@ impl Format {
                 [Width::Four, Width::Eight].into_iter().find(|width| bits == width.bits().to_string())?;
             let (rest, transposed) = rest.strip_suffix("_t").map_or((rest, false), |rest| (rest, true));
             Format::Codes { panels: wide(rest)?, width, transposed }
+        } else if let Some(rest) = name.strip_prefix("gates") {
+            let (parts, rest) = rest.split_once('_')?;
+            let parts = parts.parse().ok().filter(|parts| (1..=4).contains(parts))?;
+            Format::Gates { panels: wide(rest)?, parts }
         } else if let Some(rest) = name.strip_prefix("matrix_") {
             Format::Product { panels: wide(rest)? }
         } else if let Some(rest) = name.strip_prefix("conv_winograd_") {
@@ -188,6 +195,10 @@ impl Format {
             Format::Matrix { panels, .. } => {
                 let (k, n) = self.matrix(dims)?;
                 k.checked_mul(padded(n, panels.lanes)?)
+            }
+            Format::Gates { panels, .. } => {
+                let (count, k, n) = self.gates(dims)?;
+                count.checked_mul(k.checked_mul(padded(n, panels.lanes)?)?)
             }
             Format::Product { panels } => {
                 let (k, n) = self.matrix(dims)?;
@@ -248,6 +259,15 @@ impl Format {
         match self {
             Format::Matrix { panels, transposed: false } => matrix(*panels, |_, n| Strides { k: n, n: 1 }),
             Format::Matrix { panels, transposed: true } => matrix(*panels, by_columns),
+            Format::Gates { panels, .. } => {
+                let (_, k, n) = self.gates(dims)?;
+                let layout = PackedB::new(*panels, k, n);
+                let mut weight = vec![0.0; dims.iter().product()];
+                for (to, from) in weight.chunks_exact_mut(n * k).zip(packed.chunks_exact(layout.len())) {
+                    layout.unpack(from, to, Strides { k: 1, n: k });
+                }
+                Some(weight)
+            }
             Format::Product { panels } => matrix(*panels, by_columns),
             Format::Conv { panels, .. } => Some(pack::unpack(&self.filter(dims)?, *panels, packed)),
             Format::Narrow => Some(narrow::unpack(&self.filter(dims)?, packed)),
@@ -266,6 +286,24 @@ impl Format {
             | Format::QuantizedDepthwise
             | Format::Codes { .. } => None,
         }
+    }
+
+    /// Matrices of a recurrent layer's weight of these sizes, and rows and columns of each as it is multiplied.
+    fn gates(&self, dims: &[usize]) -> Option<(usize, usize, usize)> {
+        let (&Format::Gates { parts, .. }, &[dirs, rows, k]) = (self, dims) else { return None };
+        rows.is_multiple_of(parts).then_some((dirs.checked_mul(parts)?, k, rows / parts))
+    }
+
+    /// A recurrent layer's weight packed; `None` for other formats and sizes.
+    pub(crate) fn pack_gates(&self, dims: &[usize], weight: &[f32]) -> Option<Vec<f32>> {
+        let &Format::Gates { panels, .. } = self else { return None };
+        let (_, k, n) = self.gates(dims)?;
+        let layout = PackedB::new(panels, k, n);
+        let mut packed = vec![0.0; self.packed_len(dims)?];
+        for (from, to) in weight.chunks_exact(n * k).zip(packed.chunks_exact_mut(layout.len())) {
+            layout.pack(from, Strides { k: 1, n: k }, to);
+        }
+        Some(packed)
     }
 
     /// How small integers of these sizes lie packed, and where their elements are in the weight.
@@ -391,13 +429,14 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 19] = [
         "pairs_panels32v16_g2",
         "pairs_panels32v16_g1_t1d1x2d1x2d3",
         "pairs_panels32v16_matrixt",
         "panels32x16",
         "panels8x8t",
         "matrix_panels32v16",
+        "gates3_panels32v16",
         "conv_panels48v16_g1",
         "conv_panels16v8_g4_t1d1x2d1x3d2",
         "conv_narrow16",
@@ -440,6 +479,9 @@ mod tests {
             "conv_narrow8",
             "panels18446744073709551615x1",
             "matrix_panels32x16",
+            "gates_panels32v16",
+            "gates0_panels32v16",
+            "gates5_panels32v16",
             "codes5_panels32v16",
             "codes04_panels32v16",
             "codes4_panels32v16_tt",
@@ -488,6 +530,7 @@ mod tests {
             ("panels48x16", vec![7, 50]),
             ("panels16x8t", vec![19, 6]),
             ("matrix_panels32v16", vec![37, 5, 1, 1]),
+            ("gates3_panels32v16", vec![2, 3 * 37, 5]),
             ("conv_panels64v16_g2", vec![70, 3, 3, 2]),
             ("conv_panels8v8_g1_t1d1x2d1x3d2", vec![4, 9, 3, 5]),
             ("conv_narrow16", vec![3, 20, 3, 3]),

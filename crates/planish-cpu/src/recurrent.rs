@@ -2,15 +2,18 @@
 //! the recurrent weights and the gates' arithmetic.
 //!
 //! Rows of a batch and directions never meet, so a task takes some rows of one direction through all steps, and
-//! the state of these rows stays in cache.
+//! the state of these rows stays in cache. Weights that are known at build are packed; `panels.rs` has the steps of these.
 
 pub(crate) mod family;
+mod panels;
 #[cfg(test)]
 mod tests;
 mod weight;
 
+use std::ops::Range;
+
 use crate::gemm::{
-    BatchDim, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB,
+    BatchDim, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB, Tile,
 };
 use crate::isa::Isa;
 use crate::shared::Shared;
@@ -68,6 +71,8 @@ pub(crate) struct Recurrent {
     /// Products with the recurrent weights: of `ROWS` rows, and of the rest. GRU has the candidate's apart.
     pub(crate) full: Thin,
     pub(crate) rest: Thin,
+    /// Of packed recurrent weights.
+    pub(crate) tile: Tile,
 }
 
 /// The products of one step for some number of rows.
@@ -117,6 +122,8 @@ struct Parts {
     /// Sums of the step at hand, of every direction and row.
     now: usize,
     h: usize,
+    /// The state of every other step, where weights are packed.
+    other_h: usize,
     c: usize,
     /// `r ⊙ h` of GRU.
     reset: usize,
@@ -134,14 +141,26 @@ impl Recurrent {
         let pre = 0;
         let now = pre + line(dirs * self.seq * self.batch * width);
         let h = now + line(dirs * self.batch * width);
-        let c = h + line(dirs * self.batch * self.hidden);
+        let other_h = h + line(dirs * self.batch * self.hidden);
+        let c = other_h + line(dirs * self.batch * self.hidden);
         let reset = c + line(dirs * self.batch * self.hidden);
         let bias = reset + line(dirs * self.batch * self.hidden);
         let gemm = bias + line(dirs * width);
         let thin = self.full.workspace_bytes().max(self.rest.workspace_bytes());
         let gemm_len = line(thin.div_ceil(size_of::<f32>()));
         let wide = self.gates.workspace_bytes(n_slots).div_ceil(size_of::<f32>());
-        Parts { pre, now, h, c, reset, bias, gemm, gemm_len, len: gemm + line(wide.max(n_slots * gemm_len)) }
+        Parts {
+            pre,
+            now,
+            h,
+            other_h,
+            c,
+            reset,
+            bias,
+            gemm,
+            gemm_len,
+            len: gemm + line(wide.max(n_slots * gemm_len)),
+        }
     }
 
     pub(crate) fn workspace_bytes(&self, n_slots: usize) -> usize {
@@ -176,6 +195,10 @@ impl Recurrent {
             }
         }
         let parts = &parts;
+        if self.r.is_packed() {
+            // SAFETY: as granted by the caller; the weights are packed.
+            return unsafe { self.run_steps(shared, parts, team) };
+        }
         team.for_each(self.backwards.len() * n_blocks, &move |task: Task| {
             let shared = shared;
             self.isa.run(Rows { plan: self, shared, parts, task });
@@ -261,19 +284,22 @@ impl Rows<'_> {
                 match plan.cell {
                     Cell::Lstm => {
                         for row in 0..rows {
-                            lstm(s, now.add(row * width), h.add(row * hidden), c.add(row * hidden), hidden);
+                            let (now, h) = (now.add(row * width), h.add(row * hidden));
+                            lstm(s, now, h, c.add(row * hidden), hidden, 0..hidden);
                         }
                     }
                     Cell::Gru { linear_before_reset: true } => {
                         for row in 0..rows {
                             let (pre, now) = (pre.add(row * width), now.add(row * width));
-                            gru_late(s, pre, now, recurrent_bias, h.add(row * hidden), hidden);
+                            let h = h.add(row * hidden);
+                            gru_late(s, pre, now, recurrent_bias, (h, h), hidden, 0..hidden);
                         }
                     }
                     Cell::Gru { linear_before_reset: false } => {
                         for row in 0..rows {
                             let now = now.add(row * width);
-                            gru_reset(s, now, h.add(row * hidden), reset.add(row * hidden), hidden);
+                            let (h, reset) = (h.add(row * hidden), reset.add(row * hidden));
+                            gru_reset(s, now, h, reset, hidden, 0..hidden);
                         }
                         let epilogue = EpilogueCall {
                             residual: pre.add(2 * hidden),
@@ -287,7 +313,8 @@ impl Rows<'_> {
                             GemmCall { a: reset, b, blocks: None, c, epilogue, hook: None, workspace: gemm };
                         thin.candidate.run(&call, &alone);
                         for row in 0..rows {
-                            gru_mix(s, now.add(row * width), h.add(row * hidden), hidden);
+                            let h = h.add(row * hidden);
+                            gru_mix(s, now.add(row * width), (h, h), hidden, 0..hidden);
                         }
                     }
                 }
@@ -318,12 +345,11 @@ unsafe fn start(from: Option<*const f32>, to: *mut f32, n: usize) {
     }
 }
 
-/// Gates i, o, f and the candidate of one row, in this order; updates h and c.
+/// Gates i, o, f and the candidate of one row, in this order; updates these units of h and c.
 #[inline(always)]
-unsafe fn lstm<S: Simd>(s: S, gates: *const f32, h: *mut f32, c: *mut f32, n: usize) {
-    let mut at = 0;
-    while at < n {
-        let rest = n - at;
+unsafe fn lstm<S: Simd>(s: S, gates: *const f32, h: *mut f32, c: *mut f32, n: usize, units: Range<usize>) {
+    for at in units.clone().step_by(S::LANES) {
+        let rest = units.end - at;
         // SAFETY: the gates hold four times `n`, the states `n`.
         unsafe {
             let gate = |idx: usize| s.load_part(gates.add(idx * n + at), rest);
@@ -334,16 +360,21 @@ unsafe fn lstm<S: Simd>(s: S, gates: *const f32, h: *mut f32, c: *mut f32, n: us
             s.store_part(c.add(at), rest, new);
             s.store_part(h.add(at), rest, s.mul(o, tanh(s, new)));
         }
-        at += S::LANES;
     }
 }
 
 /// Applies the gates z and r of one row, and makes `r ⊙ h`.
 #[inline(always)]
-unsafe fn gru_reset<S: Simd>(s: S, gates: *mut f32, h: *const f32, reset: *mut f32, n: usize) {
-    let mut at = 0;
-    while at < n {
-        let rest = n - at;
+unsafe fn gru_reset<S: Simd>(
+    s: S,
+    gates: *mut f32,
+    h: *const f32,
+    reset: *mut f32,
+    n: usize,
+    units: Range<usize>,
+) {
+    for at in units.clone().step_by(S::LANES) {
+        let rest = units.end - at;
         // SAFETY: the gates hold three times `n`, the states `n`.
         unsafe {
             let z = sigmoid(s, s.load_part(gates.add(at), rest));
@@ -351,24 +382,27 @@ unsafe fn gru_reset<S: Simd>(s: S, gates: *mut f32, h: *const f32, reset: *mut f
             s.store_part(gates.add(at), rest, z);
             s.store_part(reset.add(at), rest, s.mul(r, s.load_part(h.add(at), rest)));
         }
-        at += S::LANES;
     }
 }
 
-/// `h = (1 - z) ⊙ tanh(candidate) + z ⊙ h`, z being final.
+/// `new = (1 - z) ⊙ tanh(candidate) + z ⊙ h`, z being final.
 #[inline(always)]
-unsafe fn gru_mix<S: Simd>(s: S, gates: *const f32, h: *mut f32, n: usize) {
-    let mut at = 0;
-    while at < n {
-        let rest = n - at;
+unsafe fn gru_mix<S: Simd>(
+    s: S,
+    gates: *const f32,
+    (h, new): (*const f32, *mut f32),
+    n: usize,
+    units: Range<usize>,
+) {
+    for at in units.clone().step_by(S::LANES) {
+        let rest = units.end - at;
         // SAFETY: as for `gru_reset`.
         unsafe {
             let z = s.load_part(gates.add(at), rest);
             let candidate = tanh(s, s.load_part(gates.add(2 * n + at), rest));
             let kept = s.mul(z, s.load_part(h.add(at), rest));
-            s.store_part(h.add(at), rest, s.mul_add(s.sub(s.splat(1.0), z), candidate, kept));
+            s.store_part(new.add(at), rest, s.mul_add(s.sub(s.splat(1.0), z), candidate, kept));
         }
-        at += S::LANES;
     }
 }
 
@@ -379,13 +413,13 @@ unsafe fn gru_late<S: Simd>(
     pre: *const f32,
     recurrent: *const f32,
     bias: Option<*const f32>,
-    h: *mut f32,
+    (h, new): (*const f32, *mut f32),
     n: usize,
+    units: Range<usize>,
 ) {
-    let mut at = 0;
-    while at < n {
-        let rest = n - at;
-        // SAFETY: sums and bias hold three times `n`, the state `n`.
+    for at in units.clone().step_by(S::LANES) {
+        let rest = units.end - at;
+        // SAFETY: sums and bias hold three times `n`, the states `n`.
         unsafe {
             let sum = |idx: usize| {
                 s.add(
@@ -398,8 +432,7 @@ unsafe fn gru_late<S: Simd>(
             let fed_back = s.add(s.load_part(recurrent.add(2 * n + at), rest), own);
             let candidate = tanh(s, s.mul_add(r, fed_back, s.load_part(pre.add(2 * n + at), rest)));
             let kept = s.mul(z, s.load_part(h.add(at), rest));
-            s.store_part(h.add(at), rest, s.mul_add(s.sub(s.splat(1.0), z), candidate, kept));
+            s.store_part(new.add(at), rest, s.mul_add(s.sub(s.splat(1.0), z), candidate, kept));
         }
-        at += S::LANES;
     }
 }

@@ -89,9 +89,9 @@ fn scaled(whole: &Whole, mul: u32) -> Vec<Proposal> {
     (2..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec() }).collect()
 }
 
-/// A widening 1x1 convolution, a depthwise one after it, and perhaps a 1x1 convolution after that, each with
-/// all that follows it: the longest first.
-fn bottlenecks(whole: &Whole, widen: u32) -> Vec<Proposal> {
+/// A widening 1x1 convolution, a depthwise one after it, and perhaps a 1x1 convolution after that, or the last two, each
+/// with all that follows it: the longest first.
+fn bottlenecks(whole: &Whole, first: u32) -> Vec<Proposal> {
     let conv = |node: u32| match &whole.region.nodes[node as usize].op {
         Op::Conv(conv) => Some(conv),
         _ => None,
@@ -103,21 +103,21 @@ fn bottlenecks(whole: &Whole, widen: u32) -> Vec<Proposal> {
         let image = whole.region.nodes[user as usize].inputs.first()?;
         (*image == Some(Ref::Node { node: last, output: 0 }) && conv(user).is_some()).then_some(user)
     };
-    if conv(widen).is_none_or(|conv| conv.group != 1) {
-        return Vec::new();
+    let Some(widens) = conv(first).map(|conv| conv.group == 1) else { return Vec::new() };
+    let mut nodes = FUSION.epilogue(whole, first);
+    if widens {
+        let depthwise = next(&nodes).filter(|node| conv(*node).is_some_and(|conv| conv.group > 1));
+        let Some(depthwise) = depthwise else { return Vec::new() };
+        nodes.extend(FUSION.epilogue(whole, depthwise));
     }
-    let mut nodes = FUSION.epilogue(whole, widen);
-    let Some(depthwise) = next(&nodes).filter(|node| conv(*node).is_some_and(|conv| conv.group > 1)) else {
-        return Vec::new();
-    };
-    nodes.extend(FUSION.epilogue(whole, depthwise));
-    let short = Proposal { nodes: nodes.clone() };
+    // A depthwise convolution alone is no proposal of this kind.
+    let short = widens.then(|| Proposal { nodes: nodes.clone() });
     let Some(narrow) = next(&nodes).filter(|node| conv(*node).is_some_and(|conv| conv.group == 1)) else {
-        return vec![short];
+        return short.into_iter().collect();
     };
     let before = nodes.len();
     nodes.extend(FUSION.epilogue(whole, narrow));
     // What follows the last convolution may be more than the kernel takes at once.
     let whole_ones = (before + 1..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec() });
-    whole_ones.chain([short]).collect()
+    whole_ones.chain(short).collect()
 }

@@ -62,13 +62,25 @@ impl Windows {
         }
         let mut all = [ALONE; AXES];
         all[AXES - n_axes..].copy_from_slice(axes);
-        Some(Windows {
-            batch: x.dims[0],
-            channels: y.dims[1],
-            axes: all,
-            from: ImageStrides::of(x)?,
-            to: ImageStrides::of(y)?,
-        })
+        let (batch, channels) = (x.dims[0], y.dims[1]);
+        let (from, to) = (ImageStrides::of(x)?, ImageStrides::of(y)?);
+        Some(Windows { batch, channels, axes: all, from, to })
+    }
+
+    /// The same with an axis of one element and one tap moved from the end to the front: kernels walk along the last axis,
+    /// and a sequence may be written as an image of height n and width 1. Neither taps nor pixels change their order.
+    pub fn with_rows(mut self) -> Windows {
+        let is_alone = |axis: &PlacedAxis| {
+            (axis.input, axis.output, axis.kernel, axis.pad_begin, axis.pad_end) == (1, 1, 1, 0, 0)
+        };
+        for _ in 1..AXES {
+            if is_alone(&self.axes[AXES - 1]) && !self.axes.iter().all(is_alone) {
+                self.axes.rotate_right(1);
+                self.from.axes.rotate_right(1);
+                self.to.axes.rotate_right(1);
+            }
+        }
+        self
     }
 
     /// Taps of a whole window.

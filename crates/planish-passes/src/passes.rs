@@ -6,6 +6,7 @@ pub(crate) mod cancel_quantization;
 pub(crate) mod canonicalize;
 pub(crate) mod choose_signedness;
 pub(crate) mod copy_dequantize;
+pub(crate) mod drop_padding_taps;
 pub(crate) mod fold_batch_norm;
 pub(crate) mod fold_constants;
 pub(crate) mod fold_dequantized_weights;

@@ -15,6 +15,7 @@ use crate::passes::cancel_quantization::{ABSORB_CLAMPS, CANCEL_QUANTIZATION, DRO
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::choose_signedness::{ChooseSignedness, SIGN_WEIGHTS};
 use crate::passes::copy_dequantize::CopyDequantize;
+use crate::passes::drop_padding_taps::DropPaddingTaps;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
 use crate::passes::fold_dequantized_weights::FoldDequantizedWeights;
@@ -106,6 +107,8 @@ pub fn standard() -> Pipeline {
         Pass::sweep(PushTransposes),
         // After patterns, which begin with such sums and products: HardSigmoid adds 3 to a convolution.
         Pass::rule(FoldScaleIntoConv),
+        // After what changes weights: the taps that are left are cut out once.
+        Pass::rule(DropPaddingTaps),
         // After patterns, which know a square as Pow.
         Pass::rule(SimplifyPowers),
         // After patterns, which know means as ReduceMean.

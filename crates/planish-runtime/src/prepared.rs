@@ -16,6 +16,10 @@ use crate::run::Mode;
 /// resolve each, and memory stays bounded.
 const MAX_RESOLVED: usize = 32;
 
+/// Beyond them, steps on the host that are kept: the body of a loop that grows a sequence meets as many sizes in each run
+/// as it has turns, and to prepare it anew takes as long as to run it. A step takes about a kilobyte.
+const MAX_STEPS: usize = 8192;
+
 /// The segments of one program at the sizes that it met.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
@@ -55,12 +59,23 @@ impl Prepared {
                 self.n_resolved += 1;
                 let resolved = resolve(core, unit, segment, symbols, mode.threads, mode.streams)?;
                 resolved.steps.iter().filter_map(|step| step.fault).for_each(|step| faults.note(step));
+                self.make_room(resolved.steps.len());
                 Arc::new(resolved)
             }
         };
         self.cache.insert(0, (segment, resolved.clone()));
-        self.cache.truncate(MAX_RESOLVED);
         Ok(resolved)
+    }
+
+    /// Drops what was not used for longest, so that a segment of so many steps fits.
+    fn make_room(&mut self, mut n_steps: usize) {
+        let is_kept = |(place, (_, known)): &(usize, &(usize, Arc<Resolved>))| {
+            n_steps += known.steps.len();
+            // A device's graphs take memory there.
+            place + 1 < MAX_RESOLVED || (n_steps <= MAX_STEPS && known.spans.is_empty())
+        };
+        let n_kept = self.cache.iter().enumerate().take_while(is_kept).count();
+        self.cache.truncate(n_kept);
     }
 
     /// This segment is a part of the run that is under way.

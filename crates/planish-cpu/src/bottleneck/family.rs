@@ -30,7 +30,8 @@ const LEAST_WIDENED_BYTES: usize = 768 << 10;
 /// Weights larger than this would leave the cache between rows.
 const MOST_WEIGHT_BYTES: usize = 192 << 10;
 
-/// 1x1 convolution, depthwise convolution, and perhaps another 1x1 convolution, with what follows each.
+/// 1x1 convolution, depthwise convolution and another 1x1 convolution, or the depthwise one with either of the others, and
+/// what follows each.
 #[derive(Debug)]
 pub(crate) struct BottleneckFamily;
 
@@ -48,6 +49,10 @@ struct Stage {
 impl Stage {
     fn weight_dims(&self) -> &[usize] {
         &self.problem.inputs[self.weight].dims
+    }
+
+    fn is_depthwise(&self) -> bool {
+        self.conv.group > 1
     }
 
     fn is_one_by_one(&self) -> bool {
@@ -153,11 +158,21 @@ fn stages(problem: &Problem) -> Option<Vec<Stage>> {
     suits(&stages).then_some(stages)
 }
 
+/// What widens, the depthwise convolution, and what narrows.
+fn roles(stages: &[Stage]) -> Option<(Option<&Stage>, &Stage, Option<&Stage>)> {
+    match stages {
+        [depthwise, narrow] if depthwise.is_depthwise() => Some((None, depthwise, Some(narrow))),
+        [widen, depthwise] => Some((Some(widen), depthwise, None)),
+        [widen, depthwise, narrow] => Some((Some(widen), depthwise, Some(narrow))),
+        _ => None,
+    }
+}
+
 /// Whether the stages are what this family computes.
 fn suits(stages: &[Stage]) -> bool {
-    let [widen, depthwise, rest @ ..] = stages else { return false };
+    let Some((widen, depthwise, narrow)) = roles(stages) else { return false };
     let channels = |stage: &Stage| (stage.problem.inputs[stage.x].dims[1], stage.weight_dims()[0]);
-    let narrows = rest.iter().all(|narrow| {
+    let narrows = narrow.is_none_or(|narrow| {
         narrow.is_one_by_one()
             && narrow.weight_dims()[1] == channels(narrow).0
             && narrow.epilogue.residual.is_none_or(|residual| !residual.after_clamp)
@@ -179,9 +194,12 @@ fn suits(stages: &[Stage]) -> bool {
             })
         })
     });
-    widen.is_one_by_one()
-        && widen.weight_dims()[1] == channels(widen).0
-        && widen.epilogue.residual.is_none()
+    let widens = widen.is_none_or(|widen| {
+        widen.is_one_by_one()
+            && widen.weight_dims()[1] == channels(widen).0
+            && widen.epilogue.residual.is_none()
+    });
+    widens
         && usize::try_from(depthwise.conv.group).ok() == Some(width)
         && depthwise.weight_dims()[1] == 1
         && wide == width
@@ -199,10 +217,10 @@ fn product_format(tile: Tile) -> String {
 /// For each input the format in which a stage reads it.
 fn formats(isa: Isa, problem: &Problem, stages: &[Stage]) -> Vec<Option<String>> {
     let mut formats = vec![None; problem.inputs.len()];
-    for (idx, stage) in stages.iter().enumerate() {
-        formats[stage.weight] = Some(match idx {
-            1 => depthwise::FORMAT.to_string(),
-            _ => product_format(Tile::usual(isa)),
+    for stage in stages {
+        formats[stage.weight] = Some(match stage.is_depthwise() {
+            true => depthwise::FORMAT.to_string(),
+            false => product_format(Tile::usual(isa)),
         });
     }
     formats
@@ -224,14 +242,14 @@ fn product(isa: Isa, stage: &Stage) -> Result<Product, KernelError> {
 }
 
 fn unsupported() -> KernelError {
-    KernelError::unsupported("not a widening, a depthwise and perhaps a narrowing convolution of f32 images")
+    KernelError::unsupported("not a depthwise convolution of f32 images with one that widens or narrows")
 }
 
 fn plan(isa: Isa, stages: &[Stage]) -> Result<Bottleneck, KernelError> {
-    let [widen, depth, rest @ ..] = stages else { return Err(unsupported()) };
-    let last = stages.last().unwrap_or(depth);
-    let (x, y) = (&widen.problem.inputs[widen.x], &last.problem.outputs[0]);
-    let wide = &widen.problem.outputs[0];
+    let (widen, depth, narrow) = roles(stages).ok_or_else(unsupported)?;
+    let (first, last) = (widen.unwrap_or(depth), narrow.unwrap_or(depth));
+    let (x, y) = (&first.problem.inputs[first.x], &last.problem.outputs[0]);
+    let wide = widen.map_or(x, |widen| &widen.problem.outputs[0]);
     let between = &depth.problem.outputs[0];
     let mut windows = Windows::new(&depth.axes, wide, between).ok_or_else(unsupported)?;
     // Images follow each other in neither workspace: pointers to the image come with each call.
@@ -255,7 +273,7 @@ fn plan(isa: Isa, stages: &[Stage]) -> Result<Bottleneck, KernelError> {
     }
     let rows = &depth.axes[0];
     let form = Form {
-        x: widen.x,
+        x: first.x,
         batch: x.dims[0],
         width: wide.dims[1],
         in_rows: wide.dims[2],
@@ -273,15 +291,15 @@ fn plan(isa: Isa, stages: &[Stage]) -> Result<Bottleneck, KernelError> {
     let band_rows = form.out_rows.div_ceil(BANDS).max(BAND_ROWS).min(form.out_rows.max(1));
     let chunk_rows = (fitting.saturating_sub(form.extent) / form.stride + 1).clamp(1, band_rows);
     let depthwise = Depthwise::plan(isa, windows, form.width, depth.clamp()).ok_or_else(unsupported)?;
-    let depthwise = depthwise.of_near_image();
-    let narrow = rest.first().map(|stage| product(isa, stage)).transpose()?;
+    let depthwise = if widen.is_some() { depthwise.of_near_image() } else { depthwise };
+    let product = |stage: Option<&Stage>| stage.map(|stage| product(isa, stage)).transpose();
     Ok(Bottleneck {
-        widen: product(isa, widen)?,
+        widen: product(widen)?,
         depthwise,
         depthwise_weight: depth.weight,
         depthwise_bias: depth.bias(),
         depthwise_program: depth.program(isa)?,
-        narrow,
+        narrow: product(narrow)?,
         form,
         chunk_rows,
         band_rows,
@@ -307,7 +325,9 @@ impl Family for BottleneckFamily {
 
     fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(found) = stages(problem) else { return Vec::new() };
-        let wide = found[0].problem.outputs[0].span_bytes() / found[0].problem.outputs[0].dims[0].max(1);
+        // What is not written between two of the stages: the widened image, or what the depthwise convolution makes.
+        let between = &found[0].problem.outputs[0];
+        let wide = between.span_bytes() / between.dims[0].max(1);
         let weights: usize = found.iter().map(|stage| stage.problem.inputs[stage.weight].span_bytes()).sum();
         if wide < LEAST_WIDENED_BYTES || weights > MOST_WEIGHT_BYTES {
             return Vec::new();
@@ -335,7 +355,7 @@ impl Family for BottleneckFamily {
             (form.extent.saturating_sub(form.stride) * plan.n_bands()) as f64 / form.in_rows.max(1) as f64;
         let in_pixels = (form.batch * form.in_rows * form.in_cols) as f64;
         let out_pixels = (form.batch * form.out_rows * form.out_cols) as f64;
-        let macs = plan.widen.macs() as f64 * in_pixels * (1.0 + twice)
+        let macs = plan.widen.as_ref().map_or(0.0, |widen| widen.macs() as f64) * in_pixels * (1.0 + twice)
             + (plan.depthwise.macs() * form.batch) as f64
             + plan.narrow.as_ref().map_or(0.0, |narrow| narrow.macs() as f64 * out_pixels);
         let bytes = (laid.inputs[found[0].x].span_bytes() + laid.outputs[0].span_bytes()) as f64;
@@ -357,7 +377,7 @@ impl Family for BottleneckFamily {
         let stage = stages.iter().position(|stage| stage.weight == input).ok_or_else(unsupported)?;
         let elements = weight.elements::<f32>().map_err(|_| unsupported())?;
         let [k, c, taps @ ..] = weight.shape() else { return Err(unsupported()) };
-        let (format, packed) = if stage == 1 {
+        let (format, packed) = if stages[stage].is_depthwise() {
             (depthwise::FORMAT.to_string(), depthwise::pack(&elements, *k, taps.iter().product()))
         } else {
             let tile = Tile::usual(isa);

@@ -17,6 +17,8 @@ const TOLERANCE: Tolerance = Tolerance::absolute(3.0 * 200.0 * 32.0 * f32::EPSIL
 
 #[derive(Clone, Copy)]
 struct Case {
+    /// Whether a 1x1 convolution comes first; the image has `width` channels if not.
+    widens: bool,
     batch: usize,
     size: (usize, usize),
     c: usize,
@@ -92,11 +94,14 @@ impl Case {
             let scaled = values.elements::<f32>().unwrap().iter().map(|v| v * 2.0 / fan.sqrt()).collect();
             Tensor::new(dims, scaled).unwrap()
         };
-        let x = b.input(random.floats(&[self.batch, self.c, self.size.0, self.size.1]));
-        let w = b.input(small(random, &[self.width, self.c, 1, 1]));
-        let bias = b.input(random.floats(&[self.width]));
-        let wide = b.node(conv(1, 1, 1), vec![x, w, bias]);
-        let wide = b.activation(self.clamps, wide);
+        let c = if self.widens { self.c } else { self.width };
+        let mut wide = b.input(random.floats(&[self.batch, c, self.size.0, self.size.1]));
+        if self.widens {
+            let w = b.input(small(random, &[self.width, c, 1, 1]));
+            let bias = b.input(random.floats(&[self.width]));
+            wide = b.node(conv(1, 1, 1), vec![wide, w, bias]);
+            wide = b.activation(self.clamps, wide);
+        }
         let w = b.input(small(random, &[self.width, 1, self.kernel, self.kernel]));
         let bias = b.input(random.floats(&[self.width]));
         let depth = b.node(conv(self.width, self.kernel, self.stride), vec![wide, w, bias]);
@@ -177,6 +182,7 @@ fn bottlenecks_of_usual_networks() {
     let mut random = Random::new(1);
     let size = (34, 41);
     let base = Case {
+        widens: true,
         batch: 1,
         size,
         c: 16,
@@ -192,6 +198,10 @@ fn bottlenecks_of_usual_networks() {
     Case { kernel: 5, clamps: false, k: None, ..base }.check(&mut random);
     Case { kernel: 5, stride: 2, k: None, ..base }.check(&mut random);
     Case { batch: 2, clamps: false, c: 19, width: 145, k: Some(33), ..base }.check(&mut random);
+    let separable = Case { widens: false, ..base };
+    separable.check(&mut random);
+    Case { stride: 2, kernel: 5, residual: false, size: (72, 81), ..separable }.check(&mut random);
+    Case { batch: 2, clamps: false, width: 145, k: Some(33), ..separable }.check(&mut random);
 }
 
 #[test]

@@ -80,7 +80,8 @@ impl<'a> Parts<'a> {
         let axes = attributes.kernel_of_weight(&kernel).and_then(|kernel| attributes.axes(&kernel)).ok()?;
         let placed = axes.iter().zip(&x.dims[2..]).map(|(axis, size)| axis.place(*size).ok());
         let placed = placed.collect::<Option<Vec<_>>>()?;
-        Depthwise::plan(isa, Windows::new(&placed, x, y)?, x.dims[1], (self.epilogue.lo, self.epilogue.hi))
+        let windows = Windows::new(&placed, x, y)?.with_rows();
+        Depthwise::plan(isa, windows, x.dims[1], (self.epilogue.lo, self.epilogue.hi))
     }
 }
 

@@ -126,7 +126,7 @@ fn plan(isa: Isa, quantized: &Quantized, problem: &Problem) -> Option<(RowPlan, 
     let Form::Conv(convolution) = &quantized.form else { return None };
     let (x, y) = (&problem.inputs[quantized.x], &problem.outputs[0]);
     let axes = &convolution.axes[AXES.checked_sub(x.rank().checked_sub(2)?)?..];
-    let plan = RowPlan::new(isa, Windows::new(axes, x, y)?, x.dims[1], size_of::<u8>())?;
+    let plan = RowPlan::new(isa, Windows::new(axes, x, y)?.with_rows(), x.dims[1], size_of::<u8>())?;
     let Some(term) = quantized.residual else { return Some((plan, None)) };
     let operand = &problem.inputs[term.idx];
     let strides = ImageStrides::of(operand)?;

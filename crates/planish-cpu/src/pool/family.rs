@@ -62,7 +62,7 @@ fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Pool> {
         Op::GlobalAveragePool(_) => (whole()?, Fold::Average { include_pad: false }),
         _ => return None,
     };
-    Pool::plan(isa, Windows::new(&axes, x, y)?, fold, element, averaged)
+    Pool::plan(isa, Windows::new(&axes, x, y)?.with_rows(), fold, element, averaged)
 }
 
 fn element(dtype: DType) -> Option<Element> {

@@ -7,17 +7,17 @@ use planish_kernel::{
 use planish_op::{Op, RecurrentDirection};
 use planish_tensor::{DType, Tensor};
 
-use super::weight::{Weight, pack};
+use super::weight::{Weight, pack, pack_floats};
 use super::{Cell, ROWS, Recurrent, Thin, transposed};
 use crate::family::{Family, Work};
-use crate::gemm::GemmPlan;
+use crate::gemm::{GemmPlan, Tile};
 use crate::isa::Isa;
 use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when the kernel changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// LSTM and GRU without peepholes, clipping, lengths or other functions than sigmoid and tanh.
 pub(crate) struct RecurrentFamily;
@@ -68,8 +68,9 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Recurrent> {
         Some(found) => found.map(Some),
     };
     let x = input(0)?;
-    let weight = |place: usize| Weight::of(isa, problem, node.inputs.get(place).copied().flatten());
-    let (w, r) = (weight(1)?, weight(2)?);
+    let weight =
+        |place: usize, parts| Weight::of(isa, problem, node.inputs.get(place).copied().flatten(), parts);
+    let (mut w, mut r) = (weight(1, 1)?, weight(2, cell.n_gates())?);
     // Both nodes before the layer are its own, or there are none; and a candidate that is reset early has its part of R apart.
     let is_early = matches!(cell, Cell::Gru { linear_before_reset: false });
     if w.is_bytes() != r.is_bytes() || w.is_bytes() != (at == 2) || (w.is_bytes() && is_early) {
@@ -106,7 +107,11 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Recurrent> {
         let made = Ref::Node { node: at as u32, output };
         problem.region.outputs.iter().position(|known| *known == made)
     };
-    let rest = batch % ROWS;
+    if !w.is_packed() || !r.is_packed() {
+        (w, r) = (w.unpacked(width), r.unpacked(width));
+    }
+    // The steps of packed weights have products of their own.
+    let (thin, rest) = if r.is_packed() { (0, 0) } else { (ROWS, batch % ROWS) };
     Some(Recurrent {
         isa,
         cell,
@@ -122,8 +127,9 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Recurrent> {
         y_h: place(1),
         y_c: place(2),
         gates: GemmPlan::new(transposed(seq * batch, width, size, w.matrix(), width), isa),
-        full: Thin::new(isa, cell, ROWS, hidden, r.matrix()),
+        full: Thin::new(isa, cell, thin, hidden, r.matrix()),
         rest: Thin::new(isa, cell, rest, hidden, r.matrix()),
+        tile: Tile::usual(isa),
         w,
         r,
     })
@@ -171,7 +177,11 @@ impl Family for RecurrentFamily {
         if weight.shape() != used.problem.inputs[used.input].dims {
             return Err(refuse());
         }
-        Ok(PackedWeight { format, bytes: pack(isa, weight)? })
+        let bytes = match weight.dtype() {
+            DType::F32 => pack_floats(&format, weight)?,
+            _ => pack(isa, weight)?,
+        };
+        Ok(PackedWeight { format, bytes })
     }
 
     fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {

@@ -117,6 +117,51 @@ fn nothing_to_do_is_done() {
     check(lstm(RecurrentDirection::Forward), 3, inputs(4, 1, [2, 0, 3, 4], true));
 }
 
+/// Weights that are known are packed; a long step is shared out among threads, with the same bits.
+#[test]
+fn packed_weights() {
+    for sizes in SIZES.into_iter().chain([[3, 2, 5, 330], [2, 1, 3, 401]]) {
+        // One direction of one block of rows, where there is something to share out.
+        let n_directions = if sizes[3] > 100 { 1 } else { 3 };
+        for (direction, dirs) in DIRECTIONS.into_iter().take(n_directions) {
+            let layers =
+                [(lstm(direction), 4, 3), (gru(direction, true), 3, 2), (gru(direction, false), 3, 2)];
+            for (op, gates, n_outputs) in layers {
+                let tensors: Vec<Option<Tensor>> = inputs(gates, dirs, sizes, true);
+                let mut region = Region::single(op, 0, n_outputs);
+                let mut given = Vec::new();
+                region.nodes[0].inputs = tensors
+                    .into_iter()
+                    .map(|tensor| {
+                        given.push(tensor?);
+                        Some(Ref::Input(given.len() as u32 - 1))
+                    })
+                    .collect();
+                region.n_inputs = given.len() as u32;
+                // Each output comes first once: only that one is compared.
+                for _ in 0..n_outputs {
+                    region.outputs.rotate_left(1);
+                    let (mut problem, want) = Placement::ALL[0].problem(&region, &given);
+                    problem.inputs[1].constant = true;
+                    problem.inputs[2].constant = true;
+                    for isa in Isa::available() {
+                        let candidates = RecurrentFamily.candidates(isa, &problem, &Budget::USUAL);
+                        let [candidate] = &candidates[..] else { panic!("one candidate: {}", problem.key()) };
+                        assert!(candidate.packed[1].is_some() && candidate.packed[2].is_some());
+                        let run = |threads| {
+                            let arranged = Arranged::new(&problem, candidate, 0);
+                            arranged.run(&RecurrentFamily, isa, &given, threads, |_, _| {})
+                        };
+                        let got = run(1);
+                        assert_close(&got, &want[0], TOLERANCE, &format!("{isa} {sizes:?} {gates}"));
+                        assert!(got == run(2), "results depend on the number of threads");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The layer with W and R as bytes: a scale for each direction and row, and zero points where they are asked for.
 fn with_bytes(op: Op, inputs: Vec<Option<Tensor>>, dtype: DType, zeros: bool) -> (Region, Vec<Tensor>) {
     let mut numbers = Random::new(11);

@@ -1,5 +1,6 @@
 //! Weights of recurrent layers: a matrix for each direction, of floats, or of bytes with a scale for each row.
 //!
+//! Floats that are known at build are packed in panels, the recurrent ones gate by gate.
 //! Bytes come from a DequantizeLinear with one block along the sum. They are packed as `nbits` has them, so that the products
 //! of a step read a quarter of the memory: with few rows that is what a step takes its time for.
 
@@ -24,6 +25,8 @@ pub(crate) struct Weight {
     /// Columns of the sum.
     k: usize,
     bytes: Option<Scales>,
+    /// Into how many matrices the rows of a direction are packed, where they are floats and known.
+    parts: Option<usize>,
 }
 
 /// What bytes stand for.
@@ -37,21 +40,40 @@ struct Scales {
     zeros_step: usize,
 }
 
+/// The arrangement of floats.
+fn floats(isa: Isa, parts: usize) -> Format {
+    Format::Gates { panels: Tile::usual(isa).into(), parts }
+}
+
 /// The arrangement of bytes, and of their zero points.
 fn format(isa: Isa) -> Format {
     Format::Codes { panels: Tile::usual(isa).into(), width: Width::Eight, transposed: true }
 }
 
 impl Weight {
-    /// The weight of these sizes (directions, rows, columns) that a layer reads; `None` where it is of another kind.
-    pub(super) fn of(isa: Isa, problem: &Problem, from: Option<Ref>) -> Option<Weight> {
+    /// The weight of these sizes (directions, rows, columns) that a layer reads; `None` where it is of another kind. Its rows
+    /// are packed in `parts` matrices.
+    pub(super) fn of(isa: Isa, problem: &Problem, from: Option<Ref>, parts: usize) -> Option<Weight> {
         let sizes = |input: usize| <[usize; 3]>::try_from(&problem.inputs[input].dims[..]).ok();
         match from? {
             Ref::Input(input) => {
                 let input = input as usize;
-                let [_, rows, k] = sizes(input)?;
-                let step = rows.checked_mul(k)?.checked_mul(size_of::<f32>())?;
-                (problem.inputs[input].dtype == DType::F32).then_some(Weight { input, step, k, bytes: None })
+                let dims = sizes(input)?;
+                let [dirs, rows, k] = dims;
+                let packed =
+                    problem.inputs[input].constant.then(|| floats(isa, parts).packed_len(&dims)).flatten();
+                let (elements, parts) = match packed {
+                    Some(elements) => (elements / dirs, Some(parts)),
+                    None => (rows.checked_mul(k)?, None),
+                };
+                let step = elements.checked_mul(size_of::<f32>())?;
+                (problem.inputs[input].dtype == DType::F32).then_some(Weight {
+                    input,
+                    step,
+                    k,
+                    bytes: None,
+                    parts,
+                })
             }
             Ref::Node { node, output: 0 } => {
                 let node = problem.region.nodes.get(node as usize)?;
@@ -94,9 +116,21 @@ impl Weight {
                 };
                 let bytes = Some(Scales { input: scales, rows, zeros, zeros_step: len(1)? });
                 let is_bytes = one_block && has_floats && is_signed && fits && dirs * rows * k > 0;
-                is_bytes.then_some(Weight { input, step: len(k)?, k, bytes })
+                is_bytes.then_some(Weight { input, step: len(k)?, k, bytes, parts: None })
             }
             _ => None,
+        }
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// The same weight as it lies in the model.
+    pub(super) fn unpacked(self, rows: usize) -> Weight {
+        match self.parts {
+            Some(_) => Weight { step: rows * self.k * size_of::<f32>(), parts: None, ..self },
+            None => self,
         }
     }
 
@@ -106,6 +140,9 @@ impl Weight {
 
     /// The format that an input of the region is packed in, as this weight has it.
     pub(super) fn format(&self, isa: Isa, input: usize) -> Option<String> {
+        if let Some(parts) = self.parts {
+            return (input == self.input).then(|| floats(isa, parts).name());
+        }
         let bytes = self.bytes.as_ref()?;
         let is_packed =
             input == self.input || matches!(bytes.zeros, BlockZeros::Input(zeros) if zeros == input);
@@ -114,9 +151,10 @@ impl Weight {
 
     /// As a product is told where its second factor lies.
     pub(super) fn matrix(&self) -> MatrixB {
-        match self.bytes {
-            Some(_) => MatrixB::Blocks(Blocks { width: Width::Eight, rows: self.k }),
-            None => MatrixB::Columns { stride: self.k },
+        match (&self.bytes, self.parts) {
+            (Some(_), _) => MatrixB::Blocks(Blocks { width: Width::Eight, rows: self.k }),
+            (None, Some(_)) => MatrixB::Packed,
+            (None, None) => MatrixB::Columns { stride: self.k },
         }
     }
 
@@ -143,4 +181,12 @@ impl Weight {
 /// A weight of bytes, or its zero points, packed.
 pub(super) fn pack(isa: Isa, tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
     format(isa).pack_codes(tensor)
+}
+
+/// A weight of floats, packed in this format.
+pub(super) fn pack_floats(format: &str, tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
+    let refuse = || KernelError::unsupported(format!("a weight of shape {:?} as {format}", tensor.shape()));
+    let elements = tensor.elements::<f32>().map_err(|_| refuse())?;
+    let packed = Format::named(format).and_then(|format| format.pack_gates(tensor.shape(), &elements));
+    Ok(packed.ok_or_else(refuse)?.iter().flat_map(|value| value.to_ne_bytes()).collect())
 }

@@ -7,6 +7,7 @@ mod casts;
 mod clamps;
 mod layers;
 mod padding;
+mod resizes;
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Op, Reshape};
@@ -16,7 +17,7 @@ use crate::reshape::as_reshape;
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
-/// One spelling each for shapes, arithmetic with constants, clamps, casts, products and padding.
+/// One spelling each for shapes, arithmetic with constants, clamps, casts, products, padding and resizes.
 pub(crate) struct Canonicalize;
 
 impl Rule for Canonicalize {
@@ -35,6 +36,7 @@ impl Rule for Canonicalize {
             Op::Cast(op) => casts::merge(cx, op, node, output),
             Op::Gemm(op) => layers::plain_gemm(cx, op, node, output),
             Op::Conv(_) | Op::AveragePool(_) | Op::MaxPool(_) => padding::merge(cx, node, output),
+            Op::Resize(op) => resizes::name_axes(cx, op, node, output),
             Op::PRelu(_) => arithmetic::leaky(cx, node, output),
             Op::Add(_) => match layers::product_and_sum(cx, node, output) {
                 Match::No => arithmetic::simplify(cx, node, output),
