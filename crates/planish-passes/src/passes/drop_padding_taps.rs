@@ -27,7 +27,7 @@ impl Rule for DropPaddingTaps {
         let (Some(image), Some(weight)) = (cx.input(node, 0), cx.constant_input(node, 1)) else {
             return Match::No;
         };
-        let Some(axes) = placed(cx.dims(image).unwrap_or_default().get(2..), conv, weight) else {
+        let Some(axes) = placed(cx.shape(image).and_then(|shape| shape.dims().get(2..)), conv, weight) else {
             return Match::No;
         };
         let kept: Vec<PlacedAxis> = axes.iter().map(trimmed).collect();
@@ -127,10 +127,10 @@ mod tests {
     fn a_window_over_one_pixel_is_its_middle() {
         becomes(
             DropPaddingTaps,
-            "input %x: f32[n,1,1,1] const %w: f32[1,1,3,3] = [1, 2, 3, 4, 5, 6, 7, 8, 9] \
-             %y: f32[n,1,1,1] = Conv(%x, %w) {kernel_shape=[3,3], pads=[1,1,1,1]} \"c\" output %y",
-            "input %x: f32[n,1,1,1] const %c.taps: f32[1,1,1,1] = [5] \
-             %y: f32[n,1,1,1] = Conv(%x, %c.taps) {kernel_shape=[1,1], pads=[0,0,0,0]} \"c\" output %y",
+            "input %x: f32[2,1,1,1] const %w: f32[1,1,3,3] = [1, 2, 3, 4, 5, 6, 7, 8, 9] \
+             %y: f32[2,1,1,1] = Conv(%x, %w) {kernel_shape=[3,3], pads=[1,1,1,1]} \"c\" output %y",
+            "input %x: f32[2,1,1,1] const %c.taps: f32[1,1,1,1] = [5] \
+             %y: f32[2,1,1,1] = Conv(%x, %c.taps) {kernel_shape=[1,1], pads=[0,0,0,0]} \"c\" output %y",
             PLAIN,
         );
     }

@@ -63,7 +63,13 @@ mod tests {
             "input %x: f32[n,2,3,4] input %s: f32[1] const %one: f32[1] = [1] \
              %all: f32[4] = Concat(%one, %one, %s, %s) {axis=0} \"all\" \
              %y: f32[a,b,c,d] = Resize(%x, _, %all) \"r\" output %y",
-            expect![[r#""#]],
+            expect![[r#"
+                input %x: f32[n,2,3,4]
+                input %s: f32[1]
+                %all: f32[2] = Concat(%s, %s) {axis=0} "all"
+                %y: f32[a,2,c,d] = Resize(%x, _, %all) {axes=[2,3]} "r"
+                output %y
+            "#]],
         );
     }
 
