@@ -161,7 +161,7 @@ pub(crate) fn docs() -> Result<bool> {
     let to = scratch().join("python-docs");
     let mut pdoc = Command::new(&python);
     pdoc.args(["-m", "pdoc", "--docformat", "markdown", "--output-directory"]).arg(&to);
-    pdoc.args(["planish", "planish.imaging", "planish.ray", "planish.testing", "planish.errors"]);
+    pdoc.args(["planish", "planish.imaging", "planish.ray", "planish.testing"]);
     pdoc.args(["planish.onnxruntime", "planish.tensorrt"]);
     let is_made = succeeds(&mut pdoc)?;
     if is_made {
