@@ -4,6 +4,7 @@ pub(crate) mod case;
 mod device;
 mod gaps;
 mod quantized;
+mod slow;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,9 @@ pub(crate) struct Options {
     /// reference or in floats.
     #[arg(long)]
     quantized: bool,
+    /// Run the tests as plans, and list the steps that no kernel computes, by operator and types.
+    #[arg(long)]
+    reference: bool,
     /// Print one line per operator instead of the failing ones alone.
     #[arg(long)]
     per_op: bool,
@@ -74,6 +78,7 @@ impl Options {
             filter: String::new(),
             suite: None,
             quantized: false,
+            reference: false,
             per_op: false,
             verbose: false,
         }
@@ -101,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         bail!("no test matches the filter `{}`", options.filter);
     }
     let stage = match options.stage {
-        Stage::Raw | Stage::Optimized if options.quantized => Stage::Plan,
+        Stage::Raw | Stage::Optimized if options.quantized || options.reference => Stage::Plan,
         stage => stage,
     };
     let gaps = Gaps::load()?;
@@ -118,6 +123,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let passes = report(&tests, &outcomes, &gaps, options, is_partial);
     if options.quantized {
         quantized::list(&tests, &outcomes);
+    }
+    if options.reference {
+        slow::list(&tests, &outcomes);
     }
     Ok(passes)
 }

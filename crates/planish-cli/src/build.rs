@@ -76,6 +76,11 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         if !slow.is_empty() {
             writeln!(out, "slow    {} steps run on the reference: {}", slow.len(), slow.join(", "))?;
         }
+        let late = inspect_plan::late_steps(record);
+        if !late.is_empty() {
+            let names = late.join(", ");
+            writeln!(out, "late    {} steps are prepared when a run tells their sizes: {names}", late.len())?;
+        }
     }
     let report = json!({
         "plan": path, "plan_bytes": n_bytes, "build_ms": made.time.as_secs_f64() * 1e3,

@@ -102,18 +102,21 @@ pub(crate) fn tactic(step: &Step) -> String {
             names.join(" | ")
         }
         StepKind::Transfer => "transfer".to_string(),
-        StepKind::Evaluate => "reference on host values".to_string(),
+        StepKind::Evaluate => "prepared as it runs, on host values".to_string(),
         StepKind::Control(_) => "control flow".to_string(),
     }
 }
 
-/// Whether the step is computed by the slow reference.
+/// Whether the step is computed by the slow reference. Of steps whose sizes only a run can tell nobody knows before it; they have
+/// kernels for what most of them turn out to be ([`late_steps`]).
 pub(crate) fn is_slow(step: &Step) -> bool {
-    match &step.kind {
-        StepKind::Kernel { slow, .. } => *slow,
-        StepKind::Evaluate => true,
-        StepKind::Transfer | StepKind::Control(_) => false,
-    }
+    matches!(step.kind, StepKind::Kernel { slow: true, .. })
+}
+
+/// The steps whose kernels are prepared when a run tells their sizes, by name.
+pub(crate) fn late_steps(plan: &Plan) -> Vec<&str> {
+    let is_late = |step: &&Step| matches!(step.kind, StepKind::Evaluate);
+    plan.program.steps.iter().filter(is_late).map(|step| step.name.as_str()).collect()
 }
 
 /// The steps that the slow reference computes, by name.
@@ -161,7 +164,13 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
         Err(why) => writeln!(out, "memory      not known: {why:#}")?,
     }
     let slow = slow_steps(plan);
-    writeln!(out, "steps       {}, {} of them on the reference", plan.program.steps.len(), slow.len())?;
+    writeln!(
+        out,
+        "steps       {}, {} of them on the reference, {} prepared as they run",
+        plan.program.steps.len(),
+        slow.len(),
+        late_steps(plan).len()
+    )?;
     for (title, list) in [("inputs", &plan.program.inputs), ("outputs", &plan.program.outputs)] {
         for &value in list {
             let value = &plan.program.values[value as usize];

@@ -21,6 +21,7 @@ use crate::formats;
 use crate::gemm::family::GemmFamily;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::{Feature, Isa};
+use crate::live::LiveFamily;
 use crate::movement::{MoveFamily, PickFamily};
 use crate::nbits::NBitsFamily;
 use crate::norm::family::NormFamily;
@@ -34,6 +35,7 @@ use crate::rotary::RotaryFamily;
 use crate::shared::Shared;
 use crate::softmax::family::SoftmaxFamily;
 use crate::topk::TopKFamily;
+use crate::typed::TypedFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
@@ -60,8 +62,15 @@ const FAMILIES: &[&dyn Family] = &[
     &TopKFamily,
     &RotaryFamily,
     &DynamicQuantizeFamily,
+    &LiveFamily,
+    &TypedFamily,
     &ReferenceFamily,
 ];
+
+/// All of them, the reference last.
+pub(crate) fn families() -> impl Iterator<Item = &'static dyn Family> {
+    FAMILIES.iter().copied()
+}
 
 /// Where its tactics come from.
 pub const SOURCES: &[&str] = &[OWN_SOURCE, REFERENCE_SOURCE];
@@ -245,8 +254,9 @@ impl Host for Cpu {
         region: &Region,
         inputs: &[Option<Value>],
         max_bytes: usize,
+        threads: usize,
     ) -> Result<Vec<Value>, KernelError> {
-        evaluate::evaluate_region(region, inputs, max_bytes)
+        evaluate::evaluate_on(self.isa, region, inputs, max_bytes, threads)
     }
 
     fn other_kernels(&self) -> Option<Box<dyn Backend>> {

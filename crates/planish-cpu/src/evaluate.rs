@@ -1,13 +1,16 @@
-//! The last tactic of everything: a region computed by the reference, through copies in plain layout.
+//! The last tactic of everything: a region computed by the reference, through copies in plain layout; and regions on host
+//! values, whose sizes only a run can tell, by kernels that are prepared as it comes by.
 
 use planish_kernel::{
-    Budget, Candidate, KernelError, KernelErrorKind, Layout, Operand, Problem, Ref, Region, Tactic, Want,
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, Operand, Problem, Ref, Region, RegionNode,
+    Tactic, Want,
 };
 use planish_op::Value;
 use planish_reference::EvalErrorKind;
 use planish_tensor::{Bytes, Tensor, memory};
 
 use crate::family::{Family, Work};
+use crate::found;
 use crate::isa::Isa;
 use crate::shared::Shared;
 use crate::team::Team;
@@ -17,6 +20,46 @@ pub fn evaluate_region(
     region: &Region,
     inputs: &[Option<Value>],
     max_bytes: usize,
+) -> Result<Vec<Value>, KernelError> {
+    node_by_node(region, inputs, |node, operands| by_reference(node, operands, max_bytes))
+}
+
+/// The same by kernels wherever there are some for what the values turn out to be.
+pub(crate) fn evaluate_on(
+    isa: Isa,
+    region: &Region,
+    inputs: &[Option<Value>],
+    max_bytes: usize,
+    threads: usize,
+) -> Result<Vec<Value>, KernelError> {
+    node_by_node(region, inputs, |node, operands| {
+        match found::by_kernel(isa, node, operands, max_bytes, threads)? {
+            Some(outputs) => Ok(outputs),
+            None => by_reference(node, operands, max_bytes),
+        }
+    })
+}
+
+fn by_reference(
+    node: &RegionNode,
+    operands: &[Option<&Value>],
+    max_bytes: usize,
+) -> Result<Vec<Value>, KernelError> {
+    let n_outputs = node.n_outputs as usize;
+    planish_reference::evaluate_within(&node.op, operands, n_outputs, max_bytes).map_err(|error| {
+        let kind = match error.kind() {
+            EvalErrorKind::TooLarge => KernelErrorKind::OutOfMemory,
+            EvalErrorKind::Limit => KernelErrorKind::Limit,
+            _ => KernelErrorKind::BadValues,
+        };
+        KernelError::new(kind, format!("node `{}`: {error}", node.name))
+    })
+}
+
+fn node_by_node(
+    region: &Region,
+    inputs: &[Option<Value>],
+    evaluate: impl Fn(&RegionNode, &[Option<&Value>]) -> Result<Vec<Value>, KernelError>,
 ) -> Result<Vec<Value>, KernelError> {
     let missing = || KernelError::new(KernelErrorKind::Failed, "a region reads what it does not have");
     let constants: Vec<Value> = region.constants.iter().cloned().map(Value::Tensor).collect();
@@ -35,17 +78,7 @@ pub fn evaluate_region(
                     }
                 })
                 .collect();
-            let n_outputs = node.n_outputs as usize;
-            planish_reference::evaluate_within(&node.op, &operands, n_outputs, max_bytes).map_err(
-                |error| {
-                    let kind = match error.kind() {
-                        EvalErrorKind::TooLarge => KernelErrorKind::OutOfMemory,
-                        EvalErrorKind::Limit => KernelErrorKind::Limit,
-                        _ => KernelErrorKind::BadValues,
-                    };
-                    KernelError::new(kind, format!("node `{}`: {error}", node.name))
-                },
-            )?
+            evaluate(node, &operands)?
         };
         made.push(outputs);
     }

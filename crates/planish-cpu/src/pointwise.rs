@@ -10,10 +10,10 @@ mod bytes;
 pub(crate) mod cost;
 pub(crate) mod family;
 mod float8;
-mod loops;
+pub(crate) mod loops;
 mod place;
 mod slot;
-mod space;
+pub(crate) mod space;
 mod steps;
 #[cfg(test)]
 mod tests;

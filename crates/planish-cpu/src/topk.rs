@@ -23,8 +23,24 @@ pub type Entry = (u64, u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyType {
     F32,
-    I32,
-    I64,
+    F64,
+    F16,
+    Bf16,
+    /// Integers of so many bytes.
+    Signed(usize),
+    Unsigned(usize),
+}
+
+impl KeyType {
+    /// Bytes of an element.
+    fn width(self) -> usize {
+        match self {
+            KeyType::F32 => 4,
+            KeyType::F64 => 8,
+            KeyType::F16 | KeyType::Bf16 => 2,
+            KeyType::Signed(width) | KeyType::Unsigned(width) => width,
+        }
+    }
 }
 
 /// A dimension beside the axis: its length, and elements from one place to the next in the data and in both
@@ -144,8 +160,36 @@ impl TopK {
                     let bits = if value.is_nan() { 0x7FFF_FFFF } else { (value + 0.0).to_bits() };
                     u64::from(if bits >> 31 == 0 { bits | 1 << 31 } else { !bits })
                 }
-                KeyType::I32 => i64::from(x.cast::<i32>().add(at).read_unaligned()) as u64 ^ 1 << 63,
-                KeyType::I64 => x.cast::<i64>().add(at).read_unaligned() as u64 ^ 1 << 63,
+                KeyType::F64 => {
+                    let value = x.cast::<f64>().add(at).read_unaligned();
+                    let bits = if value.is_nan() { u64::MAX >> 1 } else { (value + 0.0).to_bits() };
+                    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+                }
+                KeyType::F16 | KeyType::Bf16 => {
+                    let bits = x.cast::<u16>().add(at).read_unaligned();
+                    let infinity = if self.key_type == KeyType::F16 { 0x7c00 } else { 0x7f80 };
+                    let bits = match bits & 0x7fff {
+                        0 => 0,
+                        magnitude if magnitude > infinity => 0x7fff,
+                        _ => bits,
+                    };
+                    u64::from(if bits >> 15 == 0 { bits | 1 << 15 } else { !bits })
+                }
+                KeyType::Signed(width) => {
+                    let value: i64 = match width {
+                        1 => x.cast::<i8>().add(at).read_unaligned().into(),
+                        2 => x.cast::<i16>().add(at).read_unaligned().into(),
+                        4 => x.cast::<i32>().add(at).read_unaligned().into(),
+                        _ => x.cast::<i64>().add(at).read_unaligned(),
+                    };
+                    value as u64 ^ 1 << 63
+                }
+                KeyType::Unsigned(width) => match width {
+                    1 => x.cast::<u8>().add(at).read_unaligned().into(),
+                    2 => x.cast::<u16>().add(at).read_unaligned().into(),
+                    4 => x.cast::<u32>().add(at).read_unaligned().into(),
+                    _ => x.cast::<u64>().add(at).read_unaligned(),
+                },
             }
         }
     }
@@ -156,15 +200,13 @@ impl TopK {
     unsafe fn copy(&self, arguments: &TopKArguments, from: usize, to: usize) {
         // SAFETY: the caller says so.
         unsafe {
-            match self.key_type {
-                KeyType::F32 | KeyType::I32 => {
-                    let value = arguments.x.cast::<u32>().add(from).read_unaligned();
-                    arguments.values.cast::<u32>().add(to).write_unaligned(value);
-                }
-                KeyType::I64 => {
-                    let value = arguments.x.cast::<u64>().add(from).read_unaligned();
-                    arguments.values.cast::<u64>().add(to).write_unaligned(value);
-                }
+            let width = self.key_type.width();
+            let (from, to) = (arguments.x.add(from * width), arguments.values.add(to * width));
+            match width {
+                1 => to.write(from.read()),
+                2 => to.cast::<u16>().write_unaligned(from.cast::<u16>().read_unaligned()),
+                4 => to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()),
+                _ => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
             }
         }
     }

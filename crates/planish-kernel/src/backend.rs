@@ -44,16 +44,17 @@ pub trait Backend: Compiler + Device {
     }
 }
 
-/// The side of a host: values in its memory, computed by the reference.
+/// The side of a host: values in its memory, computed as they come.
 pub trait Host: Send + Sync {
-    /// Computes a region on values in host memory by the reference: for operators whose output sizes only a
-    /// run can tell, for sequences and optionals, and where no kernel exists. A value of more than `max_bytes` is
-    /// refused before it is made.
+    /// Computes a region on values in host memory, for operators whose sizes only a run can tell, and for sequences and
+    /// optionals: by kernels on up to `threads` threads where there are some for what the values turn out to be, else by the
+    /// reference. A value of more than `max_bytes` is refused before it is made.
     fn evaluate(
         &self,
         region: &Region,
         inputs: &[Option<Value>],
         max_bytes: usize,
+        threads: usize,
     ) -> Result<Vec<Value>, KernelError>;
 
     /// The same machine by other kernels, where it has them: those of a narrower instruction set. The self-check of a

@@ -103,7 +103,7 @@ impl StepKind {
                 format!("{}{}", list.join(", else "), if *slow { " (slow)" } else { "" })
             }
             StepKind::Transfer => "transfer".to_string(),
-            StepKind::Evaluate => "reference (slow)".to_string(),
+            StepKind::Evaluate => "prepared as it runs".to_string(),
             StepKind::Control(control) => format!("{} bodies", control.bodies.len()),
         }
     }

@@ -146,7 +146,8 @@ impl Core {
             let why = format!("step `{}` works on the host, {} is none", step.name, backend.name());
             RunError::needs_rebuild(why)
         })?;
-        host.evaluate(region, inputs, max_bytes).map_err(|error| RunError::at(&step.name, error))
+        let threads = self.plan.header.threads.max(1) as usize;
+        host.evaluate(region, inputs, max_bytes, threads).map_err(|error| RunError::at(&step.name, error))
     }
 
     /// The plan's device.

@@ -13,6 +13,7 @@ use planish_op::{Value, ValueType};
 use planish_plan::StepKind;
 
 use super::quantized::{Short, shortcomings};
+use super::slow::on_reference;
 use crate::compare::{Tolerance, difference};
 use crate::scratch;
 
@@ -64,6 +65,8 @@ pub(crate) struct Report {
     pub(crate) placed: Option<Placed>,
     /// Its steps that are no kernels of integers, likewise.
     pub(crate) short: Option<Vec<(Short, String)>>,
+    /// Its steps that no kernel computes, likewise.
+    pub(crate) on_reference: Option<Vec<String>>,
 }
 
 /// Which steps of a plan run where, bodies of control flow included; transfers are none.
@@ -111,15 +114,16 @@ pub(crate) fn run(folder: &Path, stage: Stage, device: Device) -> Report {
                 Unsupported(_) | UnsupportedType { .. } => Outcome::Unsupported(error.to_string()),
                 _ => Outcome::Failed(error.to_string()),
             };
-            return Report { op, outcome, placed: None, short: None };
+            return Report { op, outcome, placed: None, short: None, on_reference: None };
         }
     };
     // A panic is a failure of this test, not of the run.
-    let (mut placed, mut short) = (None, None);
+    let (mut placed, mut short, mut slow) = (None, None, None);
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         check(&imported, folder, stage, device, |plan| {
             placed = Some(Placed::of(plan));
             short = Some(shortcomings(&plan.program));
+            slow = Some(on_reference(&plan.program));
         })
     }));
     let outcome = match checked {
@@ -127,7 +131,7 @@ pub(crate) fn run(folder: &Path, stage: Stage, device: Device) -> Report {
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
         Err(_) => Outcome::Failed("panicked".to_string()),
     };
-    Report { op, outcome, placed, short }
+    Report { op, outcome, placed, short, on_reference: slow }
 }
 
 fn first_op(folder: &Path) -> Option<String> {

@@ -1,7 +1,7 @@
 //! How far a step's results may be from the reference, by its operators, its precision and its tactic.
 
 use planish_kernel::{Arithmetic, Ref, Region, RegionNode};
-use planish_op::{Class, Op, Value};
+use planish_op::{Class, Op, ScatterReduction, Value};
 use planish_plan::Step;
 use planish_tensor::{DType, Tensor};
 
@@ -118,5 +118,18 @@ pub(super) fn keeps_values(op: &Op) -> bool {
 
 /// The same, and those that take them by indices or numbers beside them, or give places.
 pub(super) fn is_movement(op: &Op) -> bool {
+    if adds_up(op) {
+        return false;
+    }
     keeps_values(op) || op.class() == Class::Indexing || matches!(op, Op::ArgMax(_) | Op::ArgMin(_))
+}
+
+/// Writes by index that add to or multiply what is there: a kernel rounds after each update, the reference once.
+fn adds_up(op: &Op) -> bool {
+    let reduction = match op {
+        Op::ScatterElements(op) => op.reduction,
+        Op::ScatterND(op) => op.reduction,
+        _ => return false,
+    };
+    matches!(reduction, ScatterReduction::Add | ScatterReduction::Mul)
 }

@@ -72,7 +72,36 @@ pub(crate) const FAMILIES: &[(Model, &str)] = &[
     (models::two_profiles, "gemm"),
     (models::few_bits, "nbits"),
     (models::recurrent, "recurrent_i8"),
+    (running_sums, "typed"),
+    (folded, "typed"),
+    (half_spectra, "typed"),
+    (live_weights, "live"),
 ];
+
+/// Running sums of integers.
+fn running_sums() -> String {
+    "graph \"g\" { input %x: i64[3, 700] const %a: i64[1] = [1] %y: i64[3, 700] = CumSum(%x, %a) output %y }"
+        .into()
+}
+
+/// Updates that are added where several meet.
+fn folded() -> String {
+    "graph \"g\" { input %x: f32[6, 5] input %i: i64[40, 5] input %u: f32[40, 5] \
+     %y: f32[6, 5] = ScatterElements(%x, %i, %u) {reduction=\"add\"} output %y }"
+        .into()
+}
+
+/// Spectra of real signals.
+fn half_spectra() -> String {
+    "graph \"g\" { input %x: f32[9, 48, 1] %y: f32[9, 25, 2] = DFT(%x) {onesided=true} output %y }".into()
+}
+
+/// A convolution whose weights a run brings.
+fn live_weights() -> String {
+    "graph \"g\" { input %x: f32[1, 5, 13, 11] input %w: f32[6, 5, 3, 3] \
+     %y: f32[1, 6, 11, 9] = Conv(%x, %w) output %y }"
+        .into()
+}
 
 /// Faults of single kernels.
 pub(crate) const FAULTS: &[Fault] = &[

@@ -9,30 +9,30 @@ use crate::simd::{Simd, SimdKernel, arrays};
 /// Operands and result of one instruction over one chunk. An operand's step is 1, or 0 where one element
 /// stands for all; of such an f32 operand [`SPLAT_BYTES`] must be readable, filled with the element.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Args {
-    pub(super) from: [*const u8; 3],
-    pub(super) steps: [usize; 3],
-    pub(super) to: *mut u8,
-    pub(super) n: usize,
+pub(crate) struct Args {
+    pub(crate) from: [*const u8; 3],
+    pub(crate) steps: [usize; 3],
+    pub(crate) to: *mut u8,
+    pub(crate) n: usize,
 }
 
 /// A splat of the widest vector, in elements of the largest kind.
-pub(super) const SPLAT_BYTES: usize = 16 * 8;
+pub(crate) const SPLAT_BYTES: usize = 16 * 8;
 
 /// Runs an instruction over a chunk.
 ///
 /// # Safety
 /// The pointers must be good for `n` elements each (or a splat). The result may lie where an operand does,
 /// element upon element, but not otherwise overlap one.
-pub(super) type Loop = Box<dyn Fn(Isa, &Args) + Send + Sync>;
+pub(crate) type Loop = Box<dyn Fn(Isa, &Args) + Send + Sync>;
 
 /// A function of f32 vectors, with its parameters.
-pub(super) trait Unary: Copy + Send + Sync + 'static {
+pub(crate) trait Unary: Copy + Send + Sync + 'static {
     fn apply<S: Simd>(&self, s: S, x: S::F) -> S::F;
 }
 
 /// A function of three f32 vectors; those of two ignore the third.
-pub(super) trait Ternary: Copy + Send + Sync + 'static {
+pub(crate) trait Ternary: Copy + Send + Sync + 'static {
     /// How many operands it reads.
     const ARITY: usize;
 
@@ -120,12 +120,12 @@ impl<F: Ternary> SimdKernel for TernaryLoop<'_, F> {
     }
 }
 
-pub(super) fn unary(function: impl Unary) -> Loop {
+pub(crate) fn unary(function: impl Unary) -> Loop {
     Box::new(move |isa, args| isa.run(UnaryLoop { function, args }))
 }
 
 /// A function of two or three f32 operands, its result clamped.
-pub(super) fn ternary(function: impl Ternary, lo: f32, hi: f32) -> Loop {
+pub(crate) fn ternary(function: impl Ternary, lo: f32, hi: f32) -> Loop {
     Box::new(move |isa, args| isa.run(TernaryLoop { function, lo, hi, args }))
 }
 
@@ -154,7 +154,7 @@ impl<A: Copy, O, F: Fn(A) -> O> SimdKernel for Map1<'_, A, O, F> {
     }
 }
 
-pub(super) fn map1<A: Copy + 'static, O: 'static>(
+pub(crate) fn map1<A: Copy + 'static, O: 'static>(
     function: impl Fn(A) -> O + Copy + Send + Sync + 'static,
 ) -> Loop {
     Box::new(move |isa, args| isa.run(Map1 { function, args, types: std::marker::PhantomData }))
@@ -196,7 +196,7 @@ impl<A: Copy, B: Copy, O, F: Fn(A, B) -> O> SimdKernel for Map2<'_, A, B, O, F> 
     }
 }
 
-pub(super) fn map2<A: Copy + 'static, B: Copy + 'static, O: 'static>(
+pub(crate) fn map2<A: Copy + 'static, B: Copy + 'static, O: 'static>(
     function: impl Fn(A, B) -> O + Copy + Send + Sync + 'static,
 ) -> Loop {
     Box::new(move |isa, args| isa.run(Map2 { function, args, types: std::marker::PhantomData }))
@@ -245,6 +245,6 @@ impl<T: Copy> SimdKernel for SelectLoop<'_, T> {
     }
 }
 
-pub(super) fn select<T: Copy + 'static>() -> Loop {
+pub(crate) fn select<T: Copy + 'static>() -> Loop {
     Box::new(move |isa, args| isa.run(SelectLoop::<T> { args, types: std::marker::PhantomData }))
 }

@@ -4,36 +4,36 @@ use planish_kernel::axes::join;
 
 /// Rows and columns; each may be several dimensions, outermost first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Space {
-    pub(super) row_dims: Vec<usize>,
-    pub(super) col_dims: Vec<usize>,
-    pub(super) n_rows: usize,
-    pub(super) n_cols: usize,
+pub(crate) struct Space {
+    pub(crate) row_dims: Vec<usize>,
+    pub(crate) col_dims: Vec<usize>,
+    pub(crate) n_rows: usize,
+    pub(crate) n_cols: usize,
 }
 
 /// How an operand lies in the space: strides in elements for each dimension, 0 where it repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Stream {
-    pub(super) row_strides: Vec<usize>,
-    pub(super) col_strides: Vec<usize>,
+pub(crate) struct Stream {
+    pub(crate) row_strides: Vec<usize>,
+    pub(crate) col_strides: Vec<usize>,
     /// The distance of neighbours in a row, if it is the same along the whole row.
-    pub(super) col_step: Option<usize>,
+    pub(crate) col_step: Option<usize>,
     /// All elements in the order of the space, without gaps.
-    pub(super) dense: bool,
+    pub(crate) dense: bool,
     /// Every row reads the same.
-    pub(super) same_rows: bool,
+    pub(crate) same_rows: bool,
 }
 
 /// One axis: its size, and each operand's stride along it.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
-    pub(super) dim: usize,
-    pub(super) strides: Vec<usize>,
+pub(crate) struct Axis {
+    pub(crate) dim: usize,
+    pub(crate) strides: Vec<usize>,
 }
 
 impl Space {
     /// The space of given row and column axes, each list outermost first, and a stream per operand.
-    pub(super) fn new(rows: Vec<Axis>, cols: Vec<Axis>, n_streams: usize) -> (Space, Vec<Stream>) {
+    pub(crate) fn new(rows: Vec<Axis>, cols: Vec<Axis>, n_streams: usize) -> (Space, Vec<Stream>) {
         let (rows, cols) = (merged(rows), merged(cols));
         let dims = |axes: &[Axis]| axes.iter().map(|axis| axis.dim).collect::<Vec<_>>();
         let (row_dims, col_dims) = (dims(&rows), dims(&cols));
@@ -49,7 +49,7 @@ impl Space {
 
     /// The space of all axes: the innermost of the first operand is the row, as long as all operands let it
     /// be, and everything else counts rows.
-    pub(super) fn of_all(mut axes: Vec<Axis>, order_by: usize, n_streams: usize) -> (Space, Vec<Stream>) {
+    pub(crate) fn of_all(mut axes: Vec<Axis>, order_by: usize, n_streams: usize) -> (Space, Vec<Stream>) {
         axes.sort_by_key(|axis| std::cmp::Reverse(axis.strides[order_by]));
         let mut axes = merged(axes);
         let cols = axes.pop().into_iter().collect();
@@ -88,15 +88,15 @@ impl Stream {
     }
 
     /// Whether it is one element for the whole space.
-    pub(super) fn is_single(&self, space: &Space) -> bool {
+    pub(crate) fn is_single(&self, space: &Space) -> bool {
         self.same_rows && (self.col_step == Some(0) || space.n_cols <= 1)
     }
 
-    pub(super) fn row_offset(&self, space: &Space, row: usize) -> usize {
+    pub(crate) fn row_offset(&self, space: &Space, row: usize) -> usize {
         offset(&space.row_dims, &self.row_strides, row)
     }
 
-    pub(super) fn col_offset(&self, space: &Space, col: usize) -> usize {
+    pub(crate) fn col_offset(&self, space: &Space, col: usize) -> usize {
         match self.col_step {
             Some(step) => step * col,
             None => offset(&space.col_dims, &self.col_strides, col),
@@ -121,7 +121,7 @@ fn offset(dims: &[usize], strides: &[usize], mut idx: usize) -> usize {
 ///
 /// # Safety
 /// `from` must be readable for them and `to` writable for `n` elements without gaps; the two are apart.
-pub(super) unsafe fn gather(size: usize, from: *const u8, step: usize, to: *mut u8, n: usize) {
+pub(crate) unsafe fn gather(size: usize, from: *const u8, step: usize, to: *mut u8, n: usize) {
     // SAFETY: the caller grants both.
     unsafe {
         match (step, size) {
@@ -150,7 +150,7 @@ unsafe fn repeat(from: *const u8, to: *mut u8, n: usize) {
 ///
 /// # Safety
 /// As for [`gather`], with the gaps on the other side.
-pub(super) unsafe fn scatter(size: usize, from: *const u8, to: *mut u8, step: usize, n: usize) {
+pub(crate) unsafe fn scatter(size: usize, from: *const u8, to: *mut u8, step: usize, n: usize) {
     // SAFETY: the caller grants both.
     unsafe {
         match (step, size) {

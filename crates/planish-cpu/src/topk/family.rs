@@ -13,7 +13,7 @@ use crate::team::Team;
 /// Nanoseconds for one element: making its key and selecting.
 const ELEMENT_NS: f64 = 5.0;
 
-/// TopK of f32 and of whole numbers.
+/// TopK of every type of numbers.
 #[derive(Debug)]
 pub(crate) struct TopKFamily;
 
@@ -26,9 +26,12 @@ fn plan(problem: &Problem) -> Option<TopK> {
     let Op::TopK(op) = &node.op else { return None };
     let key_type = match x.dtype {
         DType::F32 => KeyType::F32,
-        DType::I32 => KeyType::I32,
-        DType::I64 => KeyType::I64,
-        _ => return None,
+        DType::F64 => KeyType::F64,
+        DType::F16 => KeyType::F16,
+        DType::BF16 => KeyType::Bf16,
+        dtype if !dtype.is_whole_int() => return None,
+        dtype if dtype.is_signed_int() => KeyType::Signed(dtype.bits() / 8),
+        dtype => KeyType::Unsigned(dtype.bits() / 8),
     };
     let rank = x.rank() as i64;
     let axis = usize::try_from(if op.axis < 0 { op.axis + rank } else { op.axis }).ok()?;
@@ -80,7 +83,7 @@ impl Family for TopKFamily {
     fn prepare(&self, _isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         match plan(problem) {
             Some(plan) => Ok(Box::new(plan)),
-            None => Err(KernelError::unsupported("TopK of other types than f32, i32 and i64")),
+            None => Err(KernelError::unsupported("not a TopK of numbers")),
         }
     }
 }

@@ -23,10 +23,24 @@ fn selections_agree() {
                 Tensor::new(&dims, values).unwrap()
             }
             1 => {
-                let dtype = [DType::I32, DType::I64][random.below(2)];
+                let dtypes = [
+                    DType::I8,
+                    DType::I16,
+                    DType::I32,
+                    DType::I64,
+                    DType::U8,
+                    DType::U16,
+                    DType::U32,
+                    DType::U64,
+                ];
+                let dtype = dtypes[random.below(8)];
                 random.raw(dtype, &dims)
             }
-            _ => random.floats(&dims),
+            _ => {
+                let dtypes = [DType::F32, DType::F64, DType::F16, DType::BF16];
+                let dtype = dtypes[random.below(4)];
+                random.tensor(dtype, &dims, 2.0)
+            }
         };
         let k = random.below(dims[axis] + 1) as i64;
         let op =

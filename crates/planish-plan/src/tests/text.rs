@@ -39,7 +39,7 @@ fn the_sample_reads_well() {
         step 1 "other" Relu on 0
           other_f32_scalar@3 from batch=2 up to batch=8, else other_f32_scalar@3 in f32/f32/f32: %0 -> %5
         step 2 "nonzero" Twice on 0
-          reference (slow) in f32/f32/f32: %4 -> %7
+          prepared as it runs in f32/f32/f32: %4 -> %7
         step 3 "if" If on 0
           2 bodies in f32/f32/f32: %8 %5 -> %9
           body 0, 1 captured

@@ -15,7 +15,7 @@ pub(crate) struct Base {
 }
 
 /// All bases.
-pub(crate) const BASES: [Base; 15] = [
+pub(crate) const BASES: [Base; 16] = [
     Base { name: "convolutions", network: convolutions },
     Base { name: "transposed", network: transposed },
     Base { name: "bottleneck", network: bottleneck },
@@ -29,6 +29,7 @@ pub(crate) const BASES: [Base; 15] = [
     Base { name: "attention", network: attention },
     Base { name: "recurrent", network: recurrent },
     Base { name: "pointwise", network: pointwise },
+    Base { name: "typed", network: typed },
     Base { name: "control", network: control },
     Base { name: "host", network: host },
 ];
@@ -352,6 +353,26 @@ fn pointwise(net: &mut Net) -> Result<(), Error> {
     net.output("small", small)?;
     net.output("soft", soft)?;
     net.output("sums", sums)
+}
+
+/// Operators of other types than f32, and a convolution whose weights a run brings.
+fn typed(net: &mut Net) -> Result<(), Error> {
+    let ids = net.input("ids", DType::I64, "n,6")?;
+    let x = net.input("x", DType::F32, "n,6")?;
+    let image = net.input("image", DType::F32, "1,3,9,8")?;
+    let weight = net.input("weight", DType::F32, "4,3,3,3")?;
+    let axis = net.whole(&[1])?;
+    let wide = net.op("Cast", &[("to", Attribute::DType(DType::F64))], &[x])?;
+    let sums = net.op("CumSum", &[], &[ids, axis])?;
+    let total = net.op("ReduceSum", &[], &[wide, axis])?;
+    let zeros = net.op("Sub", &[], &[ids, ids])?;
+    let reduction = ("reduction", Attribute::Str("add".into()));
+    let folded = net.op("ScatterElements", &[reduction, ("axis", Attribute::Int(1))], &[x, zeros, x])?;
+    let filtered = net.op("Conv", &[], &[image, weight])?;
+    net.output("sums", sums)?;
+    net.output("total", total)?;
+    net.output("folded", folded)?;
+    net.output("filtered", filtered)
 }
 
 fn control(net: &mut Net) -> Result<(), Error> {

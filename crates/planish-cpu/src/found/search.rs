@@ -1,0 +1,99 @@
+//! Operators whose outputs are as long as what is found: NonZero and Compress. (Of NonMaxSuppression and Unique the
+//! reference has the loops that a kernel would have.)
+
+use planish_kernel::{KernelError, KernelErrorKind};
+use planish_op::{Compress, Op, Value};
+use planish_tensor::{DType, Tensor};
+
+/// The outputs, or `None` for other operators and for what the reference is to refuse.
+pub(super) fn outputs(
+    op: &Op,
+    inputs: &[Option<&Tensor>],
+    n_outputs: usize,
+    max_bytes: usize,
+) -> Result<Option<Vec<Value>>, KernelError> {
+    let found = match (op, inputs) {
+        _ if n_outputs != 1 => None,
+        (Op::NonZero(_), [Some(x)]) => non_zero(x, max_bytes),
+        (Op::Compress(op), [Some(x), Some(condition)]) => compress(op, x, condition),
+        _ => None,
+    };
+    match found {
+        Some(tensor) if tensor.bytes().len() > max_bytes => Err(KernelError::new(
+            KernelErrorKind::Limit,
+            format!("{} found more than the {max_bytes} bytes that are allowed", op.name()),
+        )),
+        found => Ok(found.map(|tensor| vec![Value::Tensor(tensor)])),
+    }
+}
+
+/// Flat places of all elements that are not zero.
+fn places(x: &Tensor) -> Option<Vec<usize>> {
+    fn of<T: Copy>(bytes: &[T], is_set: impl Fn(T) -> bool) -> Vec<usize> {
+        bytes.iter().enumerate().filter(|(_, x)| is_set(**x)).map(|(at, _)| at).collect()
+    }
+    Some(match x.dtype() {
+        DType::Bool | DType::U8 | DType::I8 => of(x.bytes(), |x| x != 0),
+        DType::F32 => of(&x.elements::<f32>().ok()?, |x| x != 0.0),
+        DType::F64 => of(&x.elements::<f64>().ok()?, |x| x != 0.0),
+        DType::I32 => of(&x.elements::<i32>().ok()?, |x| x != 0),
+        DType::I64 => of(&x.elements::<i64>().ok()?, |x| x != 0),
+        _ => return None,
+    })
+}
+
+fn non_zero(x: &Tensor, max_bytes: usize) -> Option<Tensor> {
+    let found = places(x)?;
+    let dims = x.shape();
+    let n = found.len();
+    // Beyond what is allowed the reference says so.
+    let len = n.checked_mul(dims.len()).filter(|len| len.checked_mul(8).is_some_and(|b| b <= max_bytes))?;
+    let mut all = vec![0i64; len];
+    match dims {
+        [_] => all.iter_mut().zip(&found).for_each(|(to, at)| *to = *at as i64),
+        _ => {
+            for (idx, place) in found.iter().enumerate() {
+                let mut rest = *place;
+                for axis in (0..dims.len()).rev() {
+                    all[axis * n + idx] = (rest % dims[axis]) as i64;
+                    rest /= dims[axis];
+                }
+            }
+        }
+    }
+    Tensor::new(&[dims.len(), n], all).ok()
+}
+
+/// Slices along an axis, or elements of the whole, that a condition picks.
+fn compress(op: &Compress, x: &Tensor, condition: &Tensor) -> Option<Tensor> {
+    if condition.dtype() != DType::Bool || condition.rank() != 1 || x.dtype().is_sub_byte() {
+        return None;
+    }
+    let width = x.dtype().bits() / 8;
+    let (outer, len, inner, axis) = match op.axis {
+        None => (1, x.len(), 1, None),
+        Some(axis) => {
+            let axis = planish_tensor::normalize_axis(axis, x.rank()).ok()?;
+            let dims = x.shape();
+            (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product(), Some(axis))
+        }
+    };
+    let picked: Vec<usize> = places(condition)?.into_iter().take_while(|at| *at < len).collect();
+    if condition.len() > len {
+        return None;
+    }
+    let run = inner * width;
+    let mut bytes = Vec::with_capacity(outer * picked.len() * run);
+    for block in 0..outer {
+        for at in &picked {
+            let from = (block * len + at) * run;
+            bytes.extend_from_slice(&x.bytes()[from..from + run]);
+        }
+    }
+    let mut dims = x.shape().to_vec();
+    match axis {
+        Some(axis) => dims[axis] = picked.len(),
+        None => dims = vec![picked.len()],
+    }
+    Tensor::from_bytes(x.dtype(), &dims, planish_tensor::Bytes::from_vec(bytes)).ok()
+}

@@ -1,0 +1,405 @@
+//! Against the reference: every type, sizes around a column, and what a run must refuse.
+
+use planish_kernel::{Layout, Operand};
+use planish_op as op;
+use planish_op::{CastRounding, Op, RecurrentDirection, ScatterReduction};
+use planish_tensor::{DType, Tensor};
+use planish_testing::{Random, Tolerance, assert_close};
+
+use super::TypedFamily;
+use crate::isa::Isa;
+use crate::trial::{Input, OpTrial};
+
+const NUMBERS: [DType; 12] = [
+    DType::F64,
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+];
+
+/// Numbers of a type up to its ends, zeros left out on demand.
+fn drawn(random: &mut Random, dtype: DType, dims: &[usize], with_zero: bool) -> Tensor {
+    let values = random.tensor(DType::F64, dims, 1.0).to_f64s();
+    let spread = match dtype.int_range() {
+        Some((low, high)) => ((high as f64 - low as f64) / 8.0, (low + high) as f64 / 2.0),
+        None => (3.0, 0.0),
+    };
+    let value = |x: f64| {
+        let value = (x * spread.0 + spread.1).trunc();
+        let (low, high) = dtype.int_range().map_or((-1e9, 1e9), |(low, high)| (low as f64, high as f64));
+        let value = value.clamp(low, high);
+        if value == 0.0 && !with_zero { 1.0 } else { value }
+    };
+    Tensor::from_f64s(dtype, dims, &values.into_iter().map(value).collect::<Vec<_>>()).unwrap()
+}
+
+fn cast(to: DType) -> Op {
+    op::Cast { round_mode: CastRounding::Up, saturate: true, to }.into()
+}
+
+#[test]
+fn every_type_becomes_every_other() {
+    let mut random = Random::new(1);
+    for from in NUMBERS.into_iter().chain([DType::Bool]) {
+        for to in NUMBERS.into_iter().chain([DType::Bool, DType::F8E4M3FN, DType::F8E5M2]) {
+            for dims in [vec![3, 5, 7], vec![700], vec![]] {
+                let x = match from {
+                    DType::Bool => random.tensor(DType::Bool, &dims, 1.0),
+                    _ => drawn(&mut random, from, &dims, true),
+                };
+                OpTrial::new(cast(to), &[Input::Data(x)], 1).check_exact(&TypedFamily, &mut random, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn arithmetic_of_every_type() {
+    let mut random = Random::new(2);
+    let ops: [fn() -> Op; 12] = [
+        || op::Add {}.into(),
+        || op::Sub {}.into(),
+        || op::Mul {}.into(),
+        || op::Div {}.into(),
+        || op::Min {}.into(),
+        || op::Max {}.into(),
+        || op::PRelu {}.into(),
+        || op::Equal {}.into(),
+        || op::Less {}.into(),
+        || op::LessOrEqual {}.into(),
+        || op::Greater {}.into(),
+        || op::GreaterOrEqual {}.into(),
+    ];
+    let shapes = [(vec![2, 3, 5], vec![2, 3, 5]), (vec![4, 300], vec![1]), (vec![2, 3, 4], vec![3, 1])];
+    for dtype in NUMBERS {
+        for make in ops {
+            for (a, b) in &shapes {
+                let (a, b) = (drawn(&mut random, dtype, a, true), drawn(&mut random, dtype, b, false));
+                OpTrial::new(make(), &[Input::Data(a), Input::Data(b)], 1).check_exact(
+                    &TypedFamily,
+                    &mut random,
+                    None,
+                );
+            }
+        }
+        if dtype.is_int() {
+            for fmod in [false, true] {
+                let (a, b) =
+                    (drawn(&mut random, dtype, &[5, 9], true), drawn(&mut random, dtype, &[5, 9], false));
+                OpTrial::new(op::Mod { fmod }, &[Input::Data(a), Input::Data(b)], 1).check_exact(
+                    &TypedFamily,
+                    &mut random,
+                    None,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_of_one_number() {
+    let mut random = Random::new(4);
+    for dtype in NUMBERS {
+        let ops: Vec<Op> = match (dtype.is_float(), dtype.is_signed_int()) {
+            (true, _) => vec![
+                op::Abs {}.into(),
+                op::Neg {}.into(),
+                op::Sign {}.into(),
+                op::Relu {}.into(),
+                op::Floor {}.into(),
+                op::Sqrt {}.into(),
+                op::IsNaN {}.into(),
+                op::Clip {}.into(),
+            ],
+            (_, true) => vec![op::Abs {}.into(), op::Neg {}.into(), op::Sign {}.into(), op::Relu {}.into()],
+            _ => vec![op::Abs {}.into(), op::Sign {}.into(), op::BitwiseNot {}.into()],
+        };
+        for op in ops {
+            let x = drawn(&mut random, dtype, &[3, 4, 9], true);
+            OpTrial::new(op, &[Input::Data(x)], 1).check_exact(&TypedFamily, &mut random, None);
+        }
+    }
+}
+
+#[test]
+fn a_divisor_of_zero_is_refused() {
+    let (a, b) = (Tensor::vector(vec![1i64, 2]), Tensor::vector(vec![1i64, 0]));
+    let trial = OpTrial {
+        want: vec![Tensor::vector(vec![0i64; 2])],
+        ..OpTrial::new(op::Add {}, &[Input::Data(a.clone()), Input::Data(b.clone())], 1)
+    };
+    let mut trial = trial;
+    trial.region.nodes[0].op = op::Div {}.into();
+    let operand = |t: &Tensor| Operand::dense(t.dtype(), t.shape(), Layout::Plain);
+    let error =
+        trial.run(&TypedFamily, Isa::best(), &[operand(&a), operand(&b)], &[operand(&a)]).unwrap_err();
+    assert!(error.to_string().contains("division by zero"), "{error}");
+}
+
+/// On dense operands, on every instruction set, to the last bit.
+#[track_caller]
+fn check_dense(op: impl Into<Op>, inputs: &[Input], n_outputs: usize) {
+    check_near(op, inputs, n_outputs, Tolerance { relative: 0.0, absolute: 0.0 });
+}
+
+#[track_caller]
+fn check_near(op: impl Into<Op>, inputs: &[Input], n_outputs: usize, tolerance: Tolerance) {
+    let trial = OpTrial::new(op, inputs, n_outputs);
+    let operand = |t: &Tensor| Operand::dense(t.dtype(), t.shape(), Layout::Plain);
+    let from: Vec<Operand> = trial.data.iter().map(operand).collect();
+    let to: Vec<Operand> = trial.want.iter().map(operand).collect();
+    for isa in Isa::available() {
+        let got = trial.run(&TypedFamily, isa, &from, &to).unwrap();
+        for (got, want) in got.iter().zip(&trial.want) {
+            let name = format!("{:?} on {isa}", trial.region.nodes[0].op);
+            assert_close(got, want, tolerance, &name);
+        }
+    }
+}
+
+#[test]
+fn reductions_and_running_sums_of_every_type() {
+    let mut random = Random::new(5);
+    let axes = |list: &[i64]| Input::Parameter(Tensor::vector(list.to_vec()));
+    for dtype in NUMBERS {
+        for dims in [vec![3, 5, 7], vec![2, 700], vec![600, 3], vec![1]] {
+            // Small numbers: sums and products of floats are then exact whatever their order.
+            let x = random.tensor(DType::F64, &dims, 2.0).to_f64s();
+            let x: Vec<f64> = x.into_iter().map(|x| x.trunc().abs()).collect();
+            let x = Input::Data(Tensor::from_f64s(dtype, &dims, &x).unwrap());
+            let last = dims.len() as i64 - 1;
+            for list in [vec![0], vec![last], (0..=last).collect(), vec![]] {
+                let keep = (true, false);
+                let inputs = [x.clone(), axes(&list)];
+                check_dense(op::ReduceSum { keepdims: keep.0, noop_with_empty_axes: false }, &inputs, 1);
+                check_dense(op::ReduceMax { keepdims: keep.1, noop_with_empty_axes: false }, &inputs, 1);
+                check_dense(op::ReduceMin { keepdims: keep.0, noop_with_empty_axes: false }, &inputs, 1);
+                if dtype.is_int() {
+                    check_dense(op::ReduceProd { keepdims: keep.0, noop_with_empty_axes: false }, &inputs, 1);
+                } else {
+                    let l1 = op::ReduceL1 { keepdims: keep.1, noop_with_empty_axes: false };
+                    check_dense(l1, &inputs, 1);
+                }
+            }
+            for axis in [0, last] {
+                for (reverse, exclusive) in [(false, false), (true, false), (false, true), (true, true)] {
+                    let inputs = [x.clone(), Input::Parameter(Tensor::scalar(axis))];
+                    check_dense(op::CumSum { reverse, exclusive }, &inputs, 1);
+                    if dtype.is_int() {
+                        check_dense(op::CumProd { reverse, exclusive }, &inputs, 1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn updates_are_folded_in_order() {
+    let mut random = Random::new(6);
+    let types = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::I16];
+    for (count, dtype) in types.into_iter().enumerate() {
+        for reduction in
+            [ScatterReduction::Add, ScatterReduction::Mul, ScatterReduction::Max, ScatterReduction::Min]
+        {
+            // Powers of two and small sums are exact in every float.
+            let mut small = |dims: &[usize]| {
+                let values = random.tensor(DType::F64, dims, 3.0).to_f64s();
+                let values: Vec<f64> = values.into_iter().map(|x| x.trunc().abs().clamp(1.0, 2.0)).collect();
+                Input::Data(Tensor::from_f64s(dtype, dims, &values).unwrap())
+            };
+            for (data, picked, axis) in [
+                (vec![6, 5], vec![4, 5], 0),
+                (vec![6, 5], vec![6, 9], 1),
+                (vec![3, 4, 5], vec![2, 8, 3], 1),
+                (vec![7], vec![40], -1),
+            ] {
+                let (x, updates) = (small(&data), small(&picked));
+                let at = if axis < 0 { data.len() - 1 } else { axis as usize };
+                let n: usize = picked.iter().product();
+                let size = data[at] as i64;
+                let index = |idx: usize| (idx as i64 * 7 + count as i64) % (2 * size) - size;
+                let indices: Vec<i64> = (0..n).map(index).collect();
+                let indices = Input::Data(Tensor::new(&picked, indices).unwrap());
+                check_dense(op::ScatterElements { reduction, axis }, &[x, indices, updates], 1);
+            }
+            let indices = Tensor::new(&[5, 1], vec![0i64, 2, -1, 2, 1]).unwrap();
+            let inputs = [small(&[4, 30]), Input::Data(indices), small(&[5, 30])];
+            check_dense(op::ScatterND { reduction }, &inputs, 1);
+            let indices = Tensor::new(&[3, 2], vec![0i64, 2, -1, 2, 0, 2]).unwrap();
+            let inputs = [small(&[4, 3]), Input::Data(indices), small(&[3])];
+            check_dense(op::ScatterND { reduction }, &inputs, 1);
+        }
+    }
+}
+
+#[test]
+fn the_largest_and_where_it_was() {
+    let mut random = Random::new(8);
+    for (dims, kernel, strides, pads, dilations) in [
+        (vec![2, 3, 9, 8], vec![2, 2], vec![2, 2], vec![], vec![]),
+        (vec![1, 2, 7, 7], vec![3, 3], vec![2, 1], vec![1, 1, 1, 1], vec![]),
+        (vec![1, 1, 9, 9], vec![3, 2], vec![], vec![1, 0, 1, 1], vec![2, 3]),
+        (vec![1, 2, 11], vec![3], vec![2], vec![1, 1], vec![]),
+        (vec![1, 1, 4, 5, 6], vec![2, 2, 2], vec![], vec![], vec![]),
+    ] {
+        for dtype in [DType::F32, DType::F64, DType::I8, DType::U8] {
+            for storage_order in [0, 1] {
+                let op = op::MaxPool {
+                    storage_order,
+                    dilations: dilations.clone(),
+                    ceil_mode: false,
+                    pads: pads.clone(),
+                    auto_pad: op::AutoPad::NotSet,
+                    strides: strides.clone(),
+                    kernel_shape: kernel.clone(),
+                };
+                check_dense(op, &[Input::Data(random.tensor(dtype, &dims, 5.0))], 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn triangles_reversed_sequences_and_one_hot() {
+    let mut random = Random::new(9);
+    for dtype in [DType::F32, DType::I64, DType::U8, DType::F16, DType::Bool] {
+        for upper in [false, true] {
+            for k in [-100, -2, 0, 1, 3, 100i64] {
+                let x = Input::Data(random.tensor(dtype, &[2, 4, 5], 3.0));
+                check_dense(op::Trilu { upper }, &[x.clone(), Input::Data(Tensor::scalar(k))], 1);
+                check_dense(op::Trilu { upper }, &[x], 1);
+            }
+        }
+        let x = Input::Data(random.tensor(dtype, &[4, 3, 2], 3.0));
+        let lens = |list: Vec<i64>| Input::Data(Tensor::vector(list));
+        let over_time = op::ReverseSequence { batch_axis: 1, time_axis: 0 };
+        check_dense(over_time, &[x.clone(), lens(vec![4, 0, 3])], 1);
+        let over_rows = op::ReverseSequence { batch_axis: 0, time_axis: 1 };
+        check_dense(over_rows, &[x, lens(vec![3, 1, 2, 0])], 1);
+    }
+    for axis in [-1, 0, 1] {
+        let indices = Input::Data(Tensor::new(&[2, 3], vec![0i64, 4, -1, 9, -5, 2]).unwrap());
+        let depth = Input::Parameter(Tensor::scalar(5i64));
+        let values = Input::Data(Tensor::vector(vec![0.5f32, 2.0]));
+        check_dense(op::OneHot { axis }, &[indices, depth, values], 1);
+    }
+}
+
+/// Sums of a transform in another order than the reference's, rounded to f32 once.
+const SPECTRUM: Tolerance = Tolerance { relative: 1e-6, absolute: 1e-5 };
+
+#[test]
+fn transforms_of_any_length() {
+    let mut random = Random::new(10);
+    for len in [1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 49, 64, 77, 101, 400] {
+        for (inverse, onesided, parts) in
+            [(false, false, 1), (false, false, 2), (true, false, 2), (false, true, 1)]
+        {
+            let x = Input::Data(random.tensor(DType::F32, &[2, len, 3, parts], 1.0));
+            let axis = Input::Parameter(Tensor::scalar(1i64));
+            check_near(op::DFT { inverse, onesided }, &[x, Input::Absent, axis], 1, SPECTRUM);
+        }
+        if len > 1 {
+            let half = Input::Data(random.tensor(DType::F32, &[3, len / 2 + 1, 2], 1.0));
+            let length = Input::Parameter(Tensor::scalar(len as i64));
+            check_near(op::DFT { inverse: true, onesided: true }, &[half, length], 1, SPECTRUM);
+        }
+    }
+    for (len, step) in [(16, 5), (25, 10), (64, 16)] {
+        let signal = Input::Data(random.tensor(DType::F32, &[2, 200, 1], 1.0));
+        let window = Input::Data(random.tensor(DType::F32, &[len], 1.0));
+        let (by, of) = (Tensor::scalar(step as i64), Tensor::scalar(len as i64));
+        for onesided in [true, false] {
+            let inputs =
+                [signal.clone(), Input::Parameter(by.clone()), window.clone(), Input::Parameter(of.clone())];
+            check_near(op::STFT { onesided }, &inputs, 1, SPECTRUM);
+        }
+    }
+}
+
+/// Products and functions in f32, over some steps.
+const RECURRENT: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
+
+#[test]
+fn recurrent_layers_in_every_form() {
+    let mut random = Random::new(11);
+    let names = |list: &[&str], n: usize| {
+        (0..n).flat_map(|_| list.iter().map(|name| name.to_string())).collect::<Vec<_>>()
+    };
+    for (round, direction) in
+        [RecurrentDirection::Forward, RecurrentDirection::Reverse, RecurrentDirection::Bidirectional]
+            .into_iter()
+            .cycle()
+            .take(12)
+            .enumerate()
+    {
+        let dirs = if direction == RecurrentDirection::Bidirectional { 2 } else { 1 };
+        let (seq, batch, input, hidden) = (5, 3, 4, [1, 7, 20][round % 3]);
+        let layout = (round / 3 % 2) as i64;
+        let clip = (round % 4 == 1).then_some(0.4);
+        let lengths = match round % 3 {
+            0 => Input::Data(Tensor::vector(vec![5i32, 0, 3])),
+            _ => Input::Absent,
+        };
+        let mut of = |dims: &[usize]| Input::Data(random.tensor(DType::F32, dims, 0.5));
+        let state = if layout == 1 { [batch, dirs, hidden] } else { [dirs, batch, hidden] };
+        let x = of(&if layout == 1 { [batch, seq, input] } else { [seq, batch, input] });
+        for n_gates in [1, 3, 4] {
+            let width = n_gates * hidden;
+            let (w, r, b) = (of(&[dirs, width, input]), of(&[dirs, width, hidden]), of(&[dirs, 2 * width]));
+            let (h, c, p) = (of(&state), of(&state), of(&[dirs, 3 * hidden]));
+            let (alpha, beta) = (Vec::new(), Vec::new());
+            let op: Op = match n_gates {
+                1 => op::RNN {
+                    clip,
+                    activation_beta: beta,
+                    activation_alpha: alpha,
+                    hidden_size: Some(hidden as i64),
+                    layout,
+                    direction,
+                    activations: if round % 2 == 0 { Vec::new() } else { vec!["Relu".into(); dirs] },
+                }
+                .into(),
+                3 => op::GRU {
+                    clip,
+                    activation_beta: beta,
+                    activation_alpha: alpha,
+                    hidden_size: Some(hidden as i64),
+                    layout,
+                    direction,
+                    linear_before_reset: round % 2 == 0,
+                    activations: Vec::new(),
+                }
+                .into(),
+                _ => op::LSTM {
+                    clip,
+                    activation_beta: beta,
+                    activation_alpha: alpha,
+                    hidden_size: Some(hidden as i64),
+                    direction,
+                    input_forget: round % 4 == 3,
+                    layout,
+                    activations: match round % 2 {
+                        0 => Vec::new(),
+                        _ => names(&["HardSigmoid", "Softsign", "Tanh"], dirs),
+                    },
+                }
+                .into(),
+            };
+            let mut inputs = vec![x.clone(), w, r, b, lengths.clone(), h];
+            if n_gates == 4 {
+                inputs.extend([c, p]);
+            }
+            check_near(op, &inputs, if n_gates == 4 { 3 } else { 2 }, RECURRENT);
+        }
+    }
+}
