@@ -199,9 +199,18 @@ impl<'py> OnDevice<'py> {
         context: &mut Context,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.wait(py)?;
-        let views = self.views(runs);
-        // SAFETY: as above, and the run is waited for: it is on the context's own stream.
-        py.detach(|| unsafe { context.run_device(&views, &[], None) }).or_raise(py)?;
+        let host = py.import(intern!(py, "planish._device"))?;
+        let mut copies = Vec::with_capacity(self.inputs.len());
+        for lent in &self.inputs {
+            let mut copy = HostBuffer::zeros(lent.dtype, &lent.dims).or_raise(py)?;
+            let bytes = copy.bytes_mut();
+            let place = (lent.address, bytes.as_mut_ptr().expose_provenance(), bytes.len());
+            host.call_method1(intern!(py, "copy_bytes_to_host"), place)?;
+            runs.count_copy();
+            copies.push(copy);
+        }
+        let views: Vec<_> = copies.iter().map(HostBuffer::view).collect();
+        py.detach(|| context.run_in_order(&views)).or_raise(py)?;
         let mut outputs = Vec::with_capacity(runs.outputs.len());
         for idx in 0..runs.outputs.len() {
             let view = context.output(idx);

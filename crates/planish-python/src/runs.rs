@@ -105,6 +105,13 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runs {
     pub(crate) fn new(engine: Engine, device: Device) -> Runs {
         let is_on_gpu = engine.record().header.targets.iter().any(|target| target.backend != "cpu");
+        // A kernel of the CPU would be given an address of the GPU's where it alone reads an input.
+        let program = &engine.record().program;
+        let is_on_host = |&input: &u32| {
+            let target = program.values.get(input as usize).map_or(0, |value| value.target as usize);
+            engine.record().header.targets.get(target).is_none_or(|target| target.backend == "cpu")
+        };
+        let to_host = AtomicBool::new(program.inputs.iter().any(is_on_host));
         let gpu = match device {
             Device::Cuda(index) => Some(index),
             _ => is_on_gpu.then_some(0),
@@ -121,7 +128,7 @@ impl Runs {
             last: Mutex::default(),
             copied,
             n_copies: AtomicU64::new(0),
-            to_host: AtomicBool::new(false),
+            to_host,
             streams: Mutex::default(),
         }
     }

@@ -59,6 +59,12 @@ def copy_to_host(array, address):
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
 
 
+def copy_bytes_to_host(address, to, n_bytes):
+    """Copies bytes of a GPU's memory to an address of the host's."""
+    if n_bytes:
+        _check(_driver().cuMemcpyDtoH_v2(ctypes.c_void_p(to), ctypes.c_uint64(address), ctypes.c_size_t(n_bytes)), "copy from the GPU")
+
+
 def copy_from_host(address, array):
     """Writes an array of numpy's to an address, on a GPU or on the host."""
     if is_on_device(address):
