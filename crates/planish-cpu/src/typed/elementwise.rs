@@ -148,8 +148,8 @@ pub(super) fn plan(isa: Isa, problem: &Problem, args: &Args) -> Option<Elementwi
         && to.dtype == y.dtype
         && to.dims == y.dims
         && (mixes || types.iter().all(|dtype| *dtype == types[0] && !dense_only(*dtype)));
-    // Exponents of any type are read as floats, which the wide integers do not all have.
-    let is_exact = !matches!(function, Function::Fold(Two::Pow)) || types[0].is_float();
+    // Powers are of floats here, by floats: words of integers are no numbers of f64.
+    let is_exact = !matches!(function, Function::Fold(Two::Pow)) || types.iter().all(|ty| ty.is_float());
     let is_chosen =
         !matches!(function, Function::Select) || (types[1] == types[2] && types[0] == DType::Bool);
     if !fits || !is_exact || !is_chosen {
