@@ -230,6 +230,12 @@ typedef struct PlanishContext PlanishContext;
 typedef struct PlanishEngine PlanishEngine;
 
 /**
+ * What a plan's file says of itself: pairs of texts, its own (`planish.…`) first. It does not change: any number of threads
+ * may use it at once.
+ */
+typedef struct PlanishMetadata PlanishMetadata;
+
+/**
  * A model that was read. It does not change: any number of threads may use it at once.
  */
 typedef struct PlanishModel PlanishModel;
@@ -648,8 +654,8 @@ PlanishStatus planish_context_run(struct PlanishContext *context);
  * when this returns.
  *
  * The caller sees to it that
- * As for `planish_context_run`, until the run is over; `stream` is one of the engine's GPU, and outlives the context or its
- * next run on another one.
+ * As for `planish_context_run`, until the run is over; `stream` is one of the engine's GPU, and may be destroyed as soon as
+ * this returned.
  */
 PlanishStatus planish_context_run_async(struct PlanishContext *context,
                                         void *stream);
@@ -766,6 +772,16 @@ size_t planish_engine_step_count(const struct PlanishEngine *engine);
 PlanishStatus planish_engine_step(const struct PlanishEngine *engine, size_t index, struct PlanishStep *step);
 
 /**
+ * Gives an engine the weights of a plan that `planish_plan_refit` made of its own, for all its contexts: a run has the
+ * weights that it began with, runs that begin after this returned have the new ones. Any thread may call it at any time.
+ * The engine holds the weights that it was opened with until it ends.
+ *
+ * The caller sees to it that
+ * `engine` and `plan` are such.
+ */
+PlanishStatus planish_engine_refit(const struct PlanishEngine *engine, const struct PlanishPlan *plan);
+
+/**
  * Ends an engine. Contexts of it live on.
  *
  * The caller sees to it that
@@ -780,6 +796,48 @@ void planish_engine_free(struct PlanishEngine *engine);
  * `device` is NULL or ends in a NUL; `text` has room for `capacity` bytes, the last of which becomes a NUL.
  */
 PlanishStatus planish_describe_device(const char *device, char *text, size_t capacity);
+
+/**
+ * Reads what a plan's file says of itself: `planish.name`, `.producer`, `.format`, `.is_current` (0 if it is built again
+ * before it runs), `.precision`, `.threads`, `.certificate`, `.is_stripped`, `.weight_bytes`, `.target.0`, `.input.0`,
+ * `.output.0` and on, and the pairs of whoever built it. The rest of the file is not read, nor said to be whole.
+ *
+ * The caller sees to it that
+ * `path` ends in a NUL; `*metadata` may be written.
+ */
+PlanishStatus planish_metadata_open(const char *path, struct PlanishMetadata **metadata);
+
+/**
+ * How many pairs there are.
+ *
+ * The caller sees to it that
+ * `metadata` is such, or NULL, which has none.
+ */
+size_t planish_metadata_count(const struct PlanishMetadata *metadata);
+
+/**
+ * The key of a pair, by its number; NULL if there is none. It lives as long as the metadata.
+ *
+ * The caller sees to it that
+ * `metadata` is such, or NULL.
+ */
+const char *planish_metadata_key(const struct PlanishMetadata *metadata, size_t index);
+
+/**
+ * The value of a key; NULL if there is no such key. It lives as long as the metadata.
+ *
+ * The caller sees to it that
+ * `metadata` is such, or NULL; `key` ends in a NUL.
+ */
+const char *planish_metadata_value(const struct PlanishMetadata *metadata, const char *key);
+
+/**
+ * Ends it.
+ *
+ * The caller sees to it that
+ * `metadata` is such, and nobody uses it any more, or NULL.
+ */
+void planish_metadata_free(struct PlanishMetadata *metadata);
 
 /**
  * Reads an ONNX file; its external data is looked for beside it.
@@ -880,6 +938,15 @@ int32_t planish_plan_is_checked(const struct PlanishPlan *plan);
 PlanishStatus planish_plan_refit(const struct PlanishPlan *plan,
                                  const struct PlanishModel *model,
                                  struct PlanishPlan **refitted);
+
+/**
+ * The same plan without its weights, as large as its program; `planish_plan_refit` with the model that it was built from
+ * gives it back. It cannot run until then.
+ *
+ * The caller sees to it that
+ * `plan` is one; `*stripped` may be written.
+ */
+PlanishStatus planish_plan_strip(const struct PlanishPlan *plan, struct PlanishPlan **stripped);
 
 /**
  * Ends a plan. Engines of it live on.

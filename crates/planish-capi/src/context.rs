@@ -254,8 +254,8 @@ pub unsafe extern "C" fn planish_context_run(context: *mut PlanishContext) -> Pl
 /// when this returns.
 ///
 /// # Safety
-/// As for `planish_context_run`, until the run is over; `stream` is one of the engine's GPU, and outlives the context or its
-/// next run on another one.
+/// As for `planish_context_run`, until the run is over; `stream` is one of the engine's GPU, and may be destroyed as soon as
+/// this returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn planish_context_run_async(
     context: *mut PlanishContext,

@@ -215,6 +215,24 @@ pub unsafe extern "C" fn planish_engine_step(
     guarded(|| unsafe { opened(engine)?.steps.tell(index, step) })
 }
 
+/// Gives an engine the weights of a plan that `planish_plan_refit` made of its own, for all its contexts: a run has the
+/// weights that it began with, runs that begin after this returned have the new ones. Any thread may call it at any time.
+/// The engine holds the weights that it was opened with until it ends.
+///
+/// # Safety
+/// `engine` and `plan` are such.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn planish_engine_refit(
+    engine: *const PlanishEngine,
+    plan: *const PlanishPlan,
+) -> PlanishStatus {
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe {
+        let (opened, plan) = (opened(engine)?, shared("the plan", plan)?);
+        opened.engine.clone().refit(plan.plan.clone())
+    })
+}
+
 /// Ends an engine. Contexts of it live on.
 ///
 /// # Safety

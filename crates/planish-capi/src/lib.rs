@@ -4,7 +4,7 @@
 //! - `given`: pointers, texts and structures on their way in and out;
 //! - `ports`: what inputs and outputs are; `steps`: what a run consists of;
 //! - `model`, `builder`, `calibration`, `plan`, `engine`, `context`: the objects, one file each; `binding`: the memory that a
-//!   context is given; `profile`: a run, step by step; `shapes`: sizes on their way out.
+//!   context is given; `metadata`: what a plan's file says of itself; `profile`: a run, step by step; `shapes`: sizes on their way out.
 
 #![allow(unsafe_code)]
 
@@ -14,6 +14,7 @@ mod calibration;
 mod context;
 mod engine;
 mod given;
+mod metadata;
 mod model;
 mod plan;
 mod ports;
@@ -26,6 +27,7 @@ pub use builder::*;
 pub use calibration::*;
 pub use context::*;
 pub use engine::*;
+pub use metadata::*;
 pub use model::*;
 pub use plan::*;
 pub use ports::{PlanishTensorInfo, PlanishType};

@@ -113,6 +113,23 @@ pub unsafe extern "C" fn planish_plan_refit(
     })
 }
 
+/// The same plan without its weights, as large as its program; `planish_plan_refit` with the model that it was built from
+/// gives it back. It cannot run until then.
+///
+/// # Safety
+/// `plan` is one; `*stripped` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn planish_plan_strip(
+    plan: *const PlanishPlan,
+    stripped: *mut *mut PlanishPlan,
+) -> PlanishStatus {
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe {
+        let plan = shared("the plan", plan);
+        give(stripped, || Ok(PlanishPlan { plan: plan?.plan.strip()? }))
+    })
+}
+
 /// Ends a plan. Engines of it live on.
 ///
 /// # Safety

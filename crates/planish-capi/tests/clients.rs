@@ -142,6 +142,15 @@ fn contract(include: &str, name: &str, under: &[&str]) -> Result<(), Failed> {
     Ok(())
 }
 
+/// `life.c`: plans after their build.
+fn life(name: &str, under: &[&str]) -> Result<(), Failed> {
+    let program = compile("cc", &["-std=c11"], &[own("include")], &own("tests/c/life.c"), name)?;
+    let words: Vec<OsString> = under.iter().map(OsString::from).chain([program.into_os_string()]).collect();
+    let plan = WORKSHOP.path(&format!("{name}.plan"));
+    succeed(Command::new(&words[0]).args(&words[1..]).args([&WORKSHOP.model, &WORKSHOP.other_model, &plan]))?;
+    Ok(())
+}
+
 fn run_model() -> Result<(), Failed> {
     let source = root().join("examples/c/run_model.c");
     let program = compile("cc", &["-std=c11"], &[own("include")], &source, "run_model")?;
@@ -240,13 +249,16 @@ fn main() {
     let mut tests = vec![
         trial("the C library does what its header says", &["cc"], || contract("include", "contract", &[])),
         trial("programs of the first header run", &["cc"], || contract("tests/first", "first", &[])),
+        trial("metadata, plans without weights and other weights", &["cc"], || life("life", &[])),
         trial("run_model.c", &["cc"], run_model),
         trial("classify_csv.cpp", &["c++"], classify_csv),
         trial("a client of TensorRT 8", &["c++"], tensorrt_8),
         trial("a client of TensorRT 10", &["c++"], tensorrt_10),
     ];
-    let valgrind =
-        trial("valgrind finds nothing", &["cc", "valgrind"], || contract("include", "watched", &VALGRIND));
+    let valgrind = trial("valgrind finds nothing", &["cc", "valgrind"], || {
+        contract("include", "watched", &VALGRIND)?;
+        life("watched_life", &VALGRIND)
+    });
     // A minute: what `cargo xtask capi test` asks for.
     let is_asked = std::env::var_os("PLANISH_VALGRIND").is_some();
     tests.push(if is_asked { valgrind } else { valgrind.with_ignored_flag(true) });

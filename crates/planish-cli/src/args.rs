@@ -1,5 +1,6 @@
 //! The command line's words.
 
+mod bundle;
 mod calibrate;
 mod check;
 mod compare;
@@ -14,6 +15,7 @@ mod quantize;
 mod refit;
 mod sign;
 mod slide;
+mod strip;
 mod sweep;
 mod timing;
 mod trtexec;
@@ -23,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub(crate) use bundle::Bundle;
 pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
 pub(crate) use check::Check;
 pub(crate) use compare::{Compare, Runs, Subject};
@@ -37,6 +40,7 @@ pub(crate) use quantize::Quantize;
 pub(crate) use refit::Refit;
 pub(crate) use sign::{Sign, Verify};
 pub(crate) use slide::Slide;
+pub(crate) use strip::Strip;
 pub(crate) use sweep::Sweep;
 pub(crate) use timing::{Timing, TimingDiff, TimingMerge, TimingShow};
 pub(crate) use trtexec::Trtexec;
@@ -124,6 +128,10 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Give a plan the weights of another model of the same graph, without building it again
     Refit(Refit),
+    /// Put plans of one model for several targets into one file, which is opened by the best that fits
+    Bundle(Bundle),
+    /// Write a plan without its weights, to be filled again from its model with `planish refit`
+    Strip(Strip),
     /// Look a model over and repair it, or take a plan through the deployment checklist: exit code 1 if something is wrong
     Check(Check),
     /// Write a model with its constants folded and what does nothing removed, for Planish and other runtimes
@@ -155,7 +163,10 @@ impl Command {
     /// The command with older spellings of arguments brought to those of today.
     pub(crate) fn brought_up_to_date(mut self) -> Command {
         match &mut self {
-            Command::Build(args) => args.building.profiles.append(&mut args.older.older_profiles),
+            Command::Build(args) => {
+                args.building.profiles.append(&mut args.older.older_profiles);
+                args.building.metadata.append(&mut args.meta);
+            }
             Command::Bench(args) => args.building.profiles.append(&mut args.older.older_profiles),
             _ => {}
         }
@@ -170,6 +181,8 @@ impl Command {
             Command::Run(args) => &args.with.json,
             Command::Slide(args) => &args.with.json,
             Command::Refit(args) => &args.json,
+            Command::Strip(args) => &args.json,
+            Command::Bundle(args) => &args.json,
             Command::Check(args) => &args.json,
             Command::Simplify(args) => &args.json,
             Command::Extract(args) => &args.json,
@@ -207,6 +220,7 @@ impl Command {
             Command::Run(args) => Some(&args.model),
             Command::Slide(args) => Some(&args.model),
             Command::Refit(args) => Some(&args.model),
+            Command::Strip(args) => Some(&args.plan),
             Command::Check(args) => Some(&args.model),
             Command::Simplify(args) => Some(&args.model),
             Command::Extract(args) => Some(&args.model),
@@ -238,6 +252,10 @@ pub(crate) struct Inspect {
     /// For a plan: what its self-check found
     #[arg(long)]
     pub(crate) certificate: bool,
+    /// For a plan: what it says of itself (versions, devices, shapes, precision, your own keys), read without the rest of
+    /// the file
+    #[arg(long)]
+    pub(crate) metadata: bool,
     /// For a plan: everything except the elements of weights, as text to read or diff
     #[arg(long)]
     pub(crate) text: bool,
@@ -351,7 +369,7 @@ pub(crate) enum CodeSource {
 }
 
 /// What is done to layers before they become integers; both steps go by a calibration with channels.
-#[derive(clap::Args, Debug, Default)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Evening {
     /// For int8: even out the channels that layers read where the calibration says that this is less noise
     #[arg(long)]
@@ -369,7 +387,7 @@ impl Evening {
 }
 
 /// How a plan is built, wherever a model is given instead of a plan.
-#[derive(clap::Args, Debug, Default)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Building {
     /// The device to build for: cpu, cuda (the first NVIDIA GPU), cuda:1, or auto (a GPU if there is one)
     #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
@@ -475,6 +493,12 @@ pub(crate) struct Building {
     /// Symbols that stand for several sizes of the inputs that are at hand.
     #[arg(skip)]
     pub(crate) untied: std::collections::BTreeSet<String>,
+    /// Pairs of the user's own for the plan.
+    #[arg(skip)]
+    pub(crate) metadata: Vec<(String, String)>,
+    /// What it is built for in the place of the device.
+    #[arg(skip)]
+    pub(crate) target: Option<String>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -484,6 +508,18 @@ pub(crate) struct Build {
     /// The plan file; beside the model if not given
     #[arg(short, long, value_name = "FILE.plan")]
     pub(crate) output: Option<PathBuf>,
+    /// A pair of your own that the plan keeps beside those of the model's file, as in labels=cat,dog; `planish inspect
+    /// --metadata` shows them; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::load::pair)]
+    pub(crate) meta: Vec<(String, String)>,
+    /// Build for other machines than this one: portable, avx2 or avx512, and GPUs that need not be here as sm_80 or sm_90a (or
+    /// a100, h200, …), compiled by NVRTC and tuned by --timing-cache or the cost model; several give one file, which is opened
+    /// by the best that fits
+    #[arg(id = "machines", long = "target", value_name = "NAME,…", value_delimiter = ',', conflicts_with_all = ["device", "strip_weights"])]
+    pub(crate) target: Vec<String>,
+    /// Leave the weights out of the plan; `planish refit` fills it again from the model
+    #[arg(long)]
+    pub(crate) strip_weights: bool,
     #[command(flatten)]
     pub(crate) building: Building,
     #[command(flatten)]

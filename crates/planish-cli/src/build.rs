@@ -28,6 +28,13 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     }
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("plan"));
     files::check_target(&path, files::Kind::Plan, &[&args.model])?;
+    if !args.target.is_empty() {
+        anyhow::ensure!(
+            contract.is_none(),
+            "--target and --precision auto do not go together; name a precision"
+        );
+        return for_targets(args, &path, out);
+    }
     let (made, search) = match contract {
         Some(contract) => match contract::build(args, contract, out)? {
             (Some(made), search) => (made, Some(search)),
@@ -38,7 +45,10 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         },
         None => (load::build(&args.model, &args.building)?, None),
     };
-    let n_bytes = made.plan.save(&path)?;
+    let n_bytes = match args.strip_weights {
+        true => made.plan.strip()?.save(&path)?,
+        false => made.plan.save(&path)?,
+    };
     let record = made.plan.record();
     let device = device_memory(&args.model, &made.plan, args.building.device)?;
     let stages: Vec<(&str, f64)> = made
@@ -91,6 +101,31 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         "search": search,
         "code_bytes": record.code.iter().map(|code| code.bytes.len()).sum::<usize>(),
     });
+    print::json(out, &args.json, &report)?;
+    Ok(Answer::Yes)
+}
+
+/// Builds for machines by name, one plan a target, in one file.
+fn for_targets(args: &Build, path: &Path, out: &mut dyn Write) -> Result<Answer> {
+    let mut plans = Vec::with_capacity(args.target.len());
+    for target in &args.target {
+        let building = crate::args::Building { target: Some(target.clone()), ..args.building.clone() };
+        let made = load::build(&args.model, &building)?;
+        if !args.json.replaces_tables() {
+            let (steps, time) =
+                (made.plan.record().program.steps.len(), print::seconds(made.time.as_secs_f64()));
+            writeln!(out, "built   {target}: {steps} steps in {time}, {}", load::state_text(&made.plan))?;
+        }
+        plans.push(made.plan);
+    }
+    let n_bytes = match &plans[..] {
+        [only] => only.save(path)?,
+        _ => crate::bundle::write(&plans, false, path)?,
+    };
+    if !args.json.replaces_tables() {
+        writeln!(out, "plan    {} ({})", path.display(), print::bytes(n_bytes))?;
+    }
+    let report = json!({ "plan": path, "plan_bytes": n_bytes, "targets": args.target });
     print::json(out, &args.json, &report)?;
     Ok(Answer::Yes)
 }

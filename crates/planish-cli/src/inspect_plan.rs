@@ -1,10 +1,11 @@
 //! `planish inspect` of a plan: what it holds, its layers and its certificate.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish::record::{Plan, PlanErrorKind, Step, StepKind};
+use planish::record::{Header, Plan, PlanErrorKind, Step, StepKind};
 use planish::{CertificateState, Device, Opened, Outcome};
 use serde_json::json;
 
@@ -12,11 +13,22 @@ use crate::anatomy::{Anatomy, Measured};
 use crate::args::{Building, Inspect, Opening};
 use crate::ending::Answer;
 use crate::memory::Needs;
-use crate::{files, load, print, say_note};
+use crate::{bundle, files, load, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
+    if args.metadata {
+        return metadata(args, out);
+    }
+    let is_bundle = planish::Bundle::is_one(&args.model);
+    if is_bundle && !args.json.replaces_tables() && !(args.graph || args.text) {
+        bundle::members(&args.model, out)?;
+    }
     // The file's own plan is shown wherever it can be read, for whatever machine it is.
-    let plan = match Plan::open(&args.model) {
+    let opened = match is_bundle {
+        true => planish::Plan::open(&args.model).map(|plan| Ok(plan.record().clone()))?,
+        false => Plan::open(&args.model),
+    };
+    let plan = match opened {
         Err(error) if matches!(error.kind(), PlanErrorKind::OtherProgram | PlanErrorKind::Unknown) => {
             load::plan(&args.model, &Building::default(), &Opening::default(), false)?.plan.record().clone()
         }
@@ -55,6 +67,105 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     print::json(out, &args.json, &report)?;
     let failed = plan.certificate.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_)));
     Ok(if failed { Answer::No } else { Answer::Yes })
+}
+
+/// What the file says of itself, without the rest of it.
+fn metadata(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
+    if planish::Bundle::is_one(&args.model) {
+        bundle::members(&args.model, out)?;
+        return Ok(Answer::Yes);
+    }
+    let found = planish::Plan::metadata(&args.model)?;
+    let header = &found.header;
+    let source: String = header.source.iter().map(|byte| format!("{byte:02x}")).collect();
+    let state = found.certificate.map(load::state_name);
+    if !args.json.replaces_tables() {
+        writeln!(out, "plan        `{}`, built by Planish {}", header.name, header.producer)?;
+        let runs = if found.is_current { "" } else { ": is built again before it runs" };
+        writeln!(
+            out,
+            "versions    format {}, program {}{runs}",
+            found.format_version, found.program_version
+        )?;
+        writeln!(out, "source      {source}")?;
+        for line in [targets_text(header), sizes_text(header)].concat() {
+            writeln!(out, "{line}")?;
+        }
+        writeln!(out, "precision   {}", found.precision())?;
+        for (title, list) in [("inputs", &found.inputs), ("outputs", &found.outputs)] {
+            for port in list {
+                writeln!(out, "{title:11} {} {}", port.name, port.ty)?;
+            }
+        }
+        match found.is_stripped {
+            true => writeln!(out, "weights     left out")?,
+            false => writeln!(out, "weights     {}", print::bytes(found.weight_bytes))?,
+        }
+        writeln!(out, "file        {}", print::bytes(found.file_bytes))?;
+        writeln!(out, "certificate {}", state.unwrap_or("of another version"))?;
+        for (key, value) in &header.metadata {
+            writeln!(out, "metadata    {key}={}", value.escape_debug())?;
+        }
+    }
+    let ports = |list: &[planish::Port]| -> Vec<serde_json::Value> {
+        list.iter().map(|port| json!({ "name": port.name, "type": port.ty.to_string() })).collect()
+    };
+    let targets: Vec<_> = header
+        .targets
+        .iter()
+        .map(|target| json!({ "backend": target.backend, "needs": target.needs, "device": target.device }))
+        .collect();
+    let profiles: Vec<Vec<_>> = header
+        .profiles
+        .iter()
+        .map(|profile| {
+            let range = |range: &planish::SymbolRange| {
+                json!({ "symbol": range.symbol, "min": range.min, "opt": range.opt, "max": range.max })
+            };
+            profile.ranges.iter().map(range).collect()
+        })
+        .collect();
+    let report = json!({
+        "plan": header.name, "producer": header.producer, "source": source,
+        "format_version": found.format_version, "program_version": found.program_version,
+        "is_current": found.is_current, "targets": targets, "profiles": profiles,
+        "tuned_at": header.tuned_at.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "threads": header.threads, "precision": found.precision(),
+        "options": header.options.lines().collect::<Vec<_>>(),
+        "inputs": ports(&found.inputs), "outputs": ports(&found.outputs),
+        "file_bytes": found.file_bytes, "weight_bytes": found.weight_bytes,
+        "code_bytes": found.code_bytes, "stripped": found.is_stripped, "certificate": state,
+        "metadata": header.metadata.iter().cloned().collect::<BTreeMap<_, _>>(),
+    });
+    print::json(out, &args.json, &report)?;
+    Ok(Answer::Yes)
+}
+
+/// What the plan is for, a line a target.
+fn targets_text(header: &Header) -> Vec<String> {
+    let line = |target: &planish::record::Target| {
+        format!("target      {} with {}, tuned on {}", target.backend, target.needs.join(" "), target.device)
+    };
+    header.targets.iter().map(line).collect()
+}
+
+/// What sizes the plan was tuned at, and which it takes.
+fn sizes_text(header: &Header) -> Vec<String> {
+    let sizes: Vec<String> =
+        header.tuned_at.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
+    let mut lines = vec![format!("tuned       for {} threads {}", header.threads, sizes.join(" "))];
+    // By the cost model alone, tactics are those for the first one.
+    let is_measured = header.options.lines().all(|line| line != "tune_level=0");
+    for (idx, profile) in header.profiles.iter().enumerate() {
+        let tuned = if idx == 0 || is_measured { "tuned at" } else { "by the cost model as profile 0, for" };
+        let ranges: Vec<String> = profile
+            .ranges
+            .iter()
+            .map(|range| format!("{} {}..{} ({tuned} {})", range.symbol, range.min, range.max, range.opt))
+            .collect();
+        lines.push(format!("profile {idx}   {}", ranges.join(", ")));
+    }
+    lines
 }
 
 /// Writes the plan's compiled code, one file a piece, named by the beginning of its key; no if there is none.
@@ -126,31 +237,17 @@ pub(crate) fn slow_steps(plan: &Plan) -> Vec<&str> {
 
 fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "plan        `{}`, built by Planish {}", plan.header.name, plan.header.producer)?;
-    for target in &plan.header.targets {
-        writeln!(
-            out,
-            "target      {} with {}, tuned on {}",
-            target.backend,
-            target.needs.join(" "),
-            target.device
-        )?;
-    }
-    let sizes: Vec<String> =
-        plan.header.tuned_at.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
-    writeln!(out, "tuned       for {} threads {}", plan.header.threads, sizes.join(" "))?;
-    // By the cost model alone, tactics are those for the first one.
-    let is_measured = plan.header.options.lines().all(|line| line != "tune_level=0");
-    for (idx, profile) in plan.header.profiles.iter().enumerate() {
-        let tuned = if idx == 0 || is_measured { "tuned at" } else { "by the cost model as profile 0, for" };
-        let ranges: Vec<String> = profile
-            .ranges
-            .iter()
-            .map(|range| format!("{} {}..{} ({tuned} {})", range.symbol, range.min, range.max, range.opt))
-            .collect();
-        writeln!(out, "profile {idx}   {}", ranges.join(", "))?;
+    for line in [targets_text(&plan.header), sizes_text(&plan.header)].concat() {
+        writeln!(out, "{line}")?;
     }
     let n_bytes: u64 = plan.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
-    writeln!(out, "weights     {} in {} tensors", print::bytes(n_bytes), plan.weights.len())?;
+    match &plan.stripped {
+        Some(stripped) => {
+            let n_bytes = print::bytes(stripped.n_bytes());
+            writeln!(out, "weights     left out, {n_bytes} in {} tensors", plan.weights.len())?;
+        }
+        None => writeln!(out, "weights     {} in {} tensors", print::bytes(n_bytes), plan.weights.len())?,
+    }
     if !plan.code.is_empty() {
         let n_bytes: u64 = plan.code.iter().map(|code| code.bytes.len() as u64).sum();
         writeln!(out, "code        {} in {} pieces", print::bytes(n_bytes), plan.code.len())?;
@@ -187,6 +284,9 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
     match plan.certificate.state() {
         CertificateState::NotChecked if checks.is_empty() => {
             writeln!(out, "certificate none: built with --no-verify")?;
+        }
+        CertificateState::KernelsNotRun => {
+            writeln!(out, "certificate kernels not run; `planish check` runs them where their GPU is")?;
         }
         CertificateState::UncheckedSinceRefit => {
             writeln!(out, "certificate unchecked since refit; `planish check` runs the self-check again")?;

@@ -5,6 +5,7 @@ mod anatomy;
 mod args;
 mod bench;
 mod build;
+mod bundle;
 mod calibrate;
 mod capture;
 mod check;
@@ -42,6 +43,7 @@ mod sign;
 mod slide;
 mod start;
 mod stats;
+mod strip;
 mod sweep;
 mod timing;
 mod trtexec;
@@ -101,6 +103,8 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Run(args) => run::command(&args, out),
         Command::Slide(args) => slide::command(&args, out),
         Command::Refit(args) => refit::refit(&args, out),
+        Command::Strip(args) => strip::strip(&args, out),
+        Command::Bundle(args) => bundle::command(&args, out),
         Command::Check(args) => check::command(&args, out),
         Command::Simplify(args) => edit::simplify(&args, out),
         Command::Extract(args) => edit::extract(&args, out),

@@ -38,6 +38,13 @@ pub(crate) fn crop(text: &str) -> Result<(u32, u32), String> {
     side(height).zip(side(width)).ok_or_else(|| format!("`{text}` is not a size; give 224 or 256x192"))
 }
 
+/// Reads `KEY=VALUE`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = pair.ok_or_else(|| format!("`{text}` is no pair; give KEY=VALUE"))?;
+    Ok((key.to_string(), value.to_string()))
+}
+
 /// Reads a precision.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     Precision::named(text).ok_or_else(|| match text {
@@ -96,7 +103,7 @@ pub(crate) struct Made {
 pub(crate) fn is_plan(path: &Path) -> bool {
     let mut first = [0u8; 16];
     let read = planish::files::open(path).and_then(|mut file| file.read(&mut first));
-    read.is_ok_and(|n| planish::record::is_plan(&first[..n]))
+    read.is_ok_and(|n| planish::record::is_plan(&first[..n])) || planish::Bundle::is_one(path)
 }
 
 /// Opens the plan, or builds the model. What is built in memory is kept in the user's cache folder, and taken from
@@ -205,6 +212,9 @@ pub(crate) fn say_if_unchecked(plan: &planish::record::Plan) {
         CertificateState::NotChecked => {
             say_note("this plan was not checked; build it without --no-verify to have it checked");
         }
+        CertificateState::KernelsNotRun => {
+            say_note("this plan was built without its GPU, and nobody ran its kernels; `planish check` does");
+        }
         CertificateState::UncheckedSinceRefit => {
             say_note("this plan is unchecked since its refit; `planish check` runs its self-check again");
         }
@@ -214,9 +224,15 @@ pub(crate) fn say_if_unchecked(plan: &planish::record::Plan) {
 
 /// Whether a plan was checked, in words.
 pub(crate) fn state_text(plan: &Plan) -> &'static str {
-    match plan.certificate().state() {
+    state_name(plan.certificate().state())
+}
+
+/// The same of what a certificate says.
+pub(crate) fn state_name(state: CertificateState) -> &'static str {
+    match state {
         CertificateState::NotChecked => "not checked",
         CertificateState::UncheckedSinceRefit => "unchecked since refit",
+        CertificateState::KernelsNotRun => "kernels not run",
         _ => "checked",
     }
 }
@@ -318,7 +334,10 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         }
     }
     // Settled before anything takes time: a GPU that is not there is said at once.
-    let device = building.device.settled();
+    let device = match building.target {
+        Some(_) => Device::Cpu,
+        None => building.device.settled(),
+    };
     let describe = device.describe()?;
     let asked = asked_shapes(building);
     let mut untied = building.untied.clone();
@@ -379,6 +398,9 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         builder = builder.ranges(calibration);
     }
     builder = builder.precision_samples(samples);
+    if let Some(target) = &building.target {
+        builder = builder.target(target).context("--target")?;
+    }
     let options = builder.options_mut();
     options.disabled_passes = building.disabled_passes.clone();
     options.verify = !building.no_verify;
@@ -405,6 +427,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         }
         options.tune_at = sizes.into_iter().collect();
     }
+    options.metadata.extend(building.metadata.iter().cloned());
     options.profiles = profiles;
     options.progress = progress::bar();
     options.timing_cache = building.timing_cache.clone();

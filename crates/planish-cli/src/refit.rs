@@ -1,9 +1,11 @@
 //! `planish refit`: other weights for a plan.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use planish::io::npy;
 use planish::{Model, Plan};
 use serde_json::json;
 
@@ -13,9 +15,14 @@ use crate::files::{self, Kind};
 use crate::{load, print};
 
 pub(crate) fn refit(args: &Refit, out: &mut dyn Write) -> Result<Answer> {
-    files::check_target(&args.output, Kind::Plan, &[&args.plan, &args.model])?;
+    let read: Vec<&Path> =
+        [&args.plan, &args.model].into_iter().chain(&args.weights).map(AsRef::as_ref).collect();
+    files::check_target(&args.output, Kind::Plan, &read)?;
     let plan = Plan::open(&args.plan)?;
-    let model = Model::open(&args.model)?;
+    let mut model = Model::open(&args.model)?;
+    if let Some(path) = &args.weights {
+        model = model.with_weights(&npy::read_archive(path, &npy::accept_all)?).context("--weights")?;
+    }
     let start = Instant::now();
     let mut refitted = plan.refit(&model)?;
     let refit_time = start.elapsed();
@@ -37,6 +44,7 @@ pub(crate) fn refit(args: &Refit, out: &mut dyn Write) -> Result<Answer> {
     let report = json!({
         "plan": args.plan,
         "model": args.model,
+        "weights_file": args.weights,
         "output": args.output,
         "weights": n_weights,
         "replaced": n_changed,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish::record::Plan;
-use planish::{CodeFrom, MAX_SIGNATURE_FILE, PrivateKey, PublicKey, Signature, SignatureError};
+use planish::{Bundle, CodeFrom, MAX_SIGNATURE_FILE, PrivateKey, PublicKey, Signature, SignatureError};
 use serde_json::json;
 
 use crate::args::{CodeSource, Opening, Sign, Verify};
@@ -26,9 +26,7 @@ pub(crate) fn sign(args: &Sign, out: &mut dyn Write) -> Result<Answer> {
         bail!("give a plan and --key FILE, or --new-key FILE");
     };
     let key = read(key, "key", PrivateKey::parse)?;
-    // Verified whole, weights included: nobody signs what is damaged.
-    let plan = Plan::open(path)?;
-    let signature = key.sign(&plan.fingerprint()?);
+    let signature = key.sign(&fingerprint(path)?);
     let target = args.output.clone().unwrap_or_else(|| beside(path, SIGNATURE));
     files::write(&target, |file| file.write_all(signature.to_text().as_bytes()))?;
     writeln!(out, "{} is the signature of {} by {}", target.display(), path.display(), key.public())?;
@@ -39,8 +37,7 @@ pub(crate) fn verify(args: &Verify, out: &mut dyn Write) -> Result<Answer> {
     let keys = public_keys(&args.key)?;
     let signature = args.signature.clone().unwrap_or_else(|| beside(&args.plan, SIGNATURE));
     let signature = read(&signature, "signature", Signature::parse)?;
-    let plan = Plan::open(&args.plan)?;
-    let verdict = signature.verify(&plan.fingerprint()?, &keys);
+    let verdict = signature.verify(&fingerprint(&args.plan)?, &keys);
     if !args.json.replaces_tables() {
         match &verdict {
             Ok(()) => writeln!(out, "{} is signed by {}", args.plan.display(), signature.key())?,
@@ -51,6 +48,16 @@ pub(crate) fn verify(args: &Verify, out: &mut dyn Write) -> Result<Answer> {
     let report = json!({ "signed": verdict.is_ok(), "key": signature.key().to_string(), "why": why });
     print::json(out, &args.json, &report)?;
     Ok(if verdict.is_ok() { Answer::Yes } else { Answer::No })
+}
+
+/// What is signed of a file, which is verified whole, weights included: nobody signs what is damaged.
+fn fingerprint(path: &Path) -> Result<[u8; 32]> {
+    if !Bundle::is_one(path) {
+        return Ok(Plan::open(path)?.fingerprint()?);
+    }
+    let bundle = Bundle::open(path)?;
+    (0..bundle.members().len()).try_for_each(|idx| bundle.plan(idx).map(drop))?;
+    Ok(bundle.fingerprint())
 }
 
 /// Makes a key: its private half in a file that only the user can read, its public half beside it.

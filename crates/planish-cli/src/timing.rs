@@ -63,15 +63,62 @@ fn show(args: &TimingShow, out: &mut dyn Write) -> Result<Answer> {
 
 fn merge(args: &TimingMerge, out: &mut dyn Write) -> Result<Answer> {
     let mut all = TimingCache::default();
+    // From the shortest to the longest time that machines of one kind measured.
+    let mut seen: BTreeMap<TimingKey, (u64, u64)> = BTreeMap::new();
     for path in &args.files {
-        all.merge(&TimingCache::load(path)?);
+        let other = TimingCache::load(path)?;
+        for (key, entry) in other.iter() {
+            let ends = seen.entry(key.clone()).or_insert((entry.median_ns, entry.median_ns));
+            *ends = (ends.0.min(entry.median_ns), ends.1.max(entry.median_ns));
+        }
+        all.merge(&other);
     }
+    seen.retain(|_, ends| apart(*ends) > args.threshold);
+    let conflicts = seen;
     all.save(&args.output)?;
+    let mut worst: Vec<(&TimingKey, (u64, u64))> = conflicts.iter().map(|(key, ends)| (key, *ends)).collect();
+    worst.sort_by(|a, b| apart(b.1).total_cmp(&apart(a.1)).then_with(|| a.0.cmp(b.0)));
+    let n_on = |device: &str| conflicts.keys().filter(|key| key.device == device).count();
     if !args.json.replaces_tables() {
         writeln!(out, "timings {} ({} times)", args.output.display(), print::count(all.len() as u64))?;
+        for (device, n_times) in all.devices() {
+            let said = match n_on(device) {
+                0 => String::new(),
+                n => format!(", {n} measured more than {} % apart", args.threshold),
+            };
+            writeln!(out, "device  {device}: {} times{said}", print::count(n_times as u64))?;
+        }
+        for (key, ends) in worst.iter().take(MAX_CONFLICTS) {
+            let times = format!("{} to {}", time(ends.0), time(ends.1));
+            let kept = all.get(key).map_or_else(String::new, |entry| time(entry.median_ns));
+            writeln!(out, "apart   {times}, {kept} kept: {}  {}", key.tactic, key.problem)?;
+        }
+        if worst.len() > MAX_CONFLICTS {
+            writeln!(out, "apart   {} more, in --json", worst.len() - MAX_CONFLICTS)?;
+        }
     }
-    print::json(out, &args.json, &json!({ "output": args.output, "entries": all.len() }))?;
+    let listed: Vec<Value> = worst
+        .iter()
+        .map(|(key, ends)| {
+            json!({
+                "device": key.device, "problem": key.problem, "tactic": key.tactic,
+                "least_ns": ends.0, "most_ns": ends.1, "kept_ns": all.get(key).map(|entry| entry.median_ns),
+            })
+        })
+        .collect();
+    let report = json!({
+        "output": args.output, "entries": all.len(), "devices": all.devices(), "conflicts": listed,
+    });
+    print::json(out, &args.json, &report)?;
     Ok(Answer::Yes)
+}
+
+/// Conflicts that a merge prints.
+const MAX_CONFLICTS: usize = 8;
+
+/// By how many percent the longer of two times is longer.
+fn apart((least, most): (u64, u64)) -> f64 {
+    (most as f64 / least.max(1) as f64 - 1.0) * 100.0
 }
 
 fn diff(args: &TimingDiff, out: &mut dyn Write) -> Result<Answer> {

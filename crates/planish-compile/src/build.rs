@@ -381,6 +381,7 @@ pub(crate) fn assemble(
         profiles: if is_fixed { Vec::new() } else { options.profiles.clone() },
         tuned_at: sizes.pairs(),
         threads: options.threads as u32,
+        metadata: options.metadata.clone().into_iter().collect(),
     };
     let plan = Plan {
         header,
@@ -392,6 +393,7 @@ pub(crate) fn assemble(
         evidence,
         certificate: Certificate::default(),
         code: needed.code,
+        stripped: None,
     };
     let refused = chosen.refusals().into_iter().collect();
     let reasons = chosen.reasons();

@@ -27,6 +27,7 @@
 mod backends;
 mod budget;
 mod build;
+mod canonical;
 mod check;
 mod choose;
 mod code;
@@ -49,6 +50,7 @@ mod stopped;
 mod text_file;
 
 pub use build::{Built, build, build_until, optimized};
+pub use canonical::canonical;
 pub use choose::Chosen;
 pub use choose::tactic_lock::TacticLock;
 pub use default_sizes::default_sizes;
@@ -66,7 +68,7 @@ pub use planish_passes::{
 pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};
-pub use refit::{Refitted, recheck, refit};
+pub use refit::{Refitted, recheck, refit, strip};
 pub use schedule::Scheduled;
 pub use simplify::{OLDEST_SIMPLE_OPSET, simplified};
 pub use sparsity::{Pruned, Sparsity, pruned, sparse_layers};

@@ -1,6 +1,6 @@
 //! What a build is asked for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,6 +100,8 @@ impl Precision {
 pub struct BuildOptions {
     /// Hash of the source model, kept in the plan.
     pub source: [u8; 32],
+    /// Pairs of the user's own, which the plan keeps and shows; they change nothing else.
+    pub metadata: BTreeMap<String, String>,
     /// Shapes that the plan may run at; empty for any that the model accepts.
     pub profiles: Vec<Profile>,
     /// Sizes to tune at, for symbols that no profile names.
@@ -183,6 +185,7 @@ impl Default for BuildOptions {
     fn default() -> BuildOptions {
         BuildOptions {
             source: [0; 32],
+            metadata: BTreeMap::new(),
             profiles: Vec::new(),
             tune_at: Vec::new(),
             precision: Precision::default(),

@@ -32,6 +32,9 @@ pub type Unpack<'a> = &'a dyn Fn(&Target, &Weight) -> Result<Tensor, KernelError
 
 /// Takes a plan apart, to be built again.
 pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildError> {
+    if recipe.stripped.is_some() {
+        return Err(BuildError::stripped());
+    }
     let mut of_weight: HashMap<u32, Tensor> = HashMap::new();
     for &number in &recipe.constants {
         if let Entry::Vacant(place) = of_weight.entry(number) {
@@ -40,17 +43,29 @@ pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildEr
         }
     }
     let constants: Vec<Tensor> = recipe.constants.iter().map(|number| of_weight[number].clone()).collect();
-    let graph = planish_ir::parse(&recipe.graph, &constants).map_err(|error| {
+    let graph = parse(recipe, &constants)?;
+    let (options, notes) = options(recipe);
+    Ok(Recovered { graph, options, notes, of_weight })
+}
+
+/// The plan's graph over these constants.
+pub(crate) fn parse(recipe: &Recipe, constants: &[Tensor]) -> Result<Graph, BuildError> {
+    planish_ir::parse(&recipe.graph, constants).map_err(|error| {
         let message = format!("the plan's graph cannot be read: {error}; build again from the model");
         BuildError::new(BuildErrorKind::BadFile, message)
-    })?;
+    })
+}
+
+/// The options that a plan was built with, and what could not be taken over of them.
+pub(crate) fn options(recipe: &Recipe) -> (BuildOptions, Vec<String>) {
     let (mut options, unknown) = BuildOptions::from_text(&recipe.header.options);
     options.source = recipe.header.source;
     options.threads = (recipe.header.threads as usize).max(1);
     options.profiles = recipe.header.profiles.clone();
     options.tune_at = recipe.header.tuned_at.clone();
+    options.metadata = recipe.header.metadata.iter().cloned().collect();
     let notes = unknown.iter().map(|line| format!("the plan's option `{line}` is not known and is left out"));
-    Ok(Recovered { graph, options, notes: notes.collect(), of_weight })
+    (options, notes.collect())
 }
 
 /// A weight as the graph has it.

@@ -5,13 +5,14 @@
 //! the program (numbers that kernels are made with) cannot be exchanged: where one of them differs, the plan must be built
 //! again, and the error says which.
 
+mod pack;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use planish_ir::{Graph, Node, ValueId};
-use planish_kernel::{Backend, Layout, Ref, WeightUse};
-use planish_plan::{Check, Outcome, Plan, Profile, Program, Step, StepKind, Storage, SymbolRange, Weight};
-use planish_runtime::{problem_of, tactic_at};
+use planish_kernel::{Backend, Ref};
+use planish_plan::{Check, Outcome, Plan, Profile, Program, StepKind, SymbolRange};
 use planish_tensor::{Bytes, DefaultFloatMode, Tensor};
 
 use crate::backends::Backends;
@@ -20,8 +21,9 @@ use crate::check::check;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::is_parameter;
 use crate::options::BuildOptions;
-use crate::recover::{Recovered, Unpack, recover, tensor};
-use crate::schedule::weights::{narrow, reordered};
+use crate::recover::{Recovered, Unpack, options, parse, recover, tensor};
+use crate::schedule::weights::narrow;
+use pack::repacked_all;
 
 /// A plan with other weights.
 #[derive(Debug)]
@@ -47,16 +49,57 @@ pub fn refit(
 ) -> Result<Refitted, BuildError> {
     let _mode = DefaultFloatMode::enter();
     let recipe = plan.recipe();
-    let Recovered { graph: own, mut options, .. } = recover(&recipe, unpack)?;
+    let (mut options, _) = options(&recipe);
     if options.precision.quantizes() {
         return Err(refused("its layers are of 8 bits by a calibration of the old weights"));
     }
+    let mut own = match plan.stripped {
+        Some(_) => parse(&recipe, &stand_ins(plan)?)?,
+        None => recover(&recipe, unpack)?.graph,
+    };
     if options.profiles.is_empty() {
         options.profiles = fixed_as(graph, &own);
     }
     let Optimized { graph: new, .. } = optimize(graph, Backends::new(backends)?, &options)?;
-    let pairs = same_but_constants(&own, &new).map_err(refused)?;
     let printed = new.print();
+    if printed.constants.len() != plan.constants.len() {
+        same_but_constants(&own, &new).map_err(refused)?;
+        return Err(refused("the new model has other constants"));
+    }
+    if plan.stripped.is_some() {
+        let holds = |(number, tensor): (&u32, &Tensor)| {
+            let weight = &plan.weights[*number as usize];
+            (weight.dtype, &weight.dims[..]) == (tensor.dtype(), tensor.shape())
+        };
+        // Elements that are not known are taken for the new ones, as those in bodies must be; what steps hold themselves is
+        // compared. Passes may number constants otherwise, where none of that matters.
+        if plan.constants.iter().zip(&printed.constants).all(holds) {
+            own = parse(&recipe, &printed.constants)?;
+        }
+        if let Some(name) = held_otherwise(&plan.program, &new) {
+            return Err(refused(format!("the constant `{name}` is part of its program and differs")));
+        }
+    }
+    exchange(plan, &own, &new, source, backends)
+}
+
+/// Puts the elements of a graph's constants into a plan, whose own graph is the same but for these.
+fn exchange(
+    plan: &Plan,
+    own: &Graph,
+    new: &Graph,
+    source: [u8; 32],
+    backends: &[Arc<dyn Backend>],
+) -> Result<Refitted, BuildError> {
+    let pairs = same_but_constants(own, new).map_err(refused)?;
+    // The plan's own graph with the new elements: passes may have numbered constants otherwise.
+    let mut filled = own.clone();
+    for (before, after) in &pairs {
+        if let Some(to) = new.value(*after).constant() {
+            filled.set_elements(*before, to.clone());
+        }
+    }
+    let printed = filled.print();
     if printed.constants.len() != plan.constants.len() {
         return Err(refused("the new model has other constants"));
     }
@@ -75,30 +118,41 @@ pub fn refit(
         }
         let holds = |number: &u32| tensors.of.get(number).is_some_and(|tensor| tensor.bytes() == to.bytes());
         let is_held = !numbers.is_empty() || plan.constants.iter().any(holds);
-        if from.bytes() != to.bytes() && (is_part_of_program(&own, *before) || !is_held) {
+        if from.bytes() != to.bytes() && (is_part_of_program(own, *before) || !is_held) {
             return Err(refused(format!("the constant `{name}` is part of its program and differs")));
         }
-        if from.bytes() != to.bytes() && is_in_bodies(&own, name) {
+        if from.bytes() != to.bytes() && is_in_bodies(own, name) {
             return Err(refused(format!("the constant `{name}` has the name of one in control flow")));
         }
     }
-    if let Some((a, b)) = parted(&own, &new, &pairs) {
+    if let Some((a, b)) = parted(own, new, &pairs) {
         return Err(refused(format!("the constants `{a}` and `{b}` had the same elements and differ now")));
     }
-    let mut refitted = plan.clone();
+    if plan.stripped.is_some() {
+        tensors.add_others(own)?;
+    }
+    let mut weights = plan.weights.clone();
     let mut n_changed = 0;
-    for (number, tensor) in &tensors.of {
-        let weight = &plan.weights[*number as usize];
-        let changed = repacked(plan, *number, weight, tensor, backends)?;
-        let is_same = weight.widened() == changed.widened();
+    for (number, changed) in repacked_all(plan, &tensors.of, backends)? {
+        let weight = &plan.weights[number as usize];
+        let is_same = plan.stripped.is_none() && weight.widened() == changed.widened();
         if !is_same {
             n_changed += 1;
-            refitted.weights[*number as usize] = changed;
+            weights[number as usize] = changed;
         }
     }
-    narrow(&mut refitted.weights, &refitted.program);
+    narrow(&mut weights, &plan.program);
+    // The weights that it was checked with, bit by bit: it may be the plan that was checked.
+    let (mut refitted, is_same) = match plan.stripped {
+        Some(_) => plan.refill(weights),
+        None => (Plan { weights, ..plan.clone() }, n_changed == 0),
+    };
     refitted.graph = printed.text;
     refitted.header.source = source;
+    let unwritable = |error| refused(format!("it cannot be written: {error}"));
+    if is_same && refitted.certificate_holds().map_err(unwritable)? {
+        return Ok(Refitted { plan: refitted, n_changed });
+    }
     let why = "weights were replaced since the self-check; `planish check` runs it again";
     let check = Check {
         subject: planish_plan::REFITTED.to_string(),
@@ -106,8 +160,51 @@ pub fn refit(
         worst: 0.0,
         outcome: Outcome::Skipped(why.to_string()),
     };
-    refitted.certify(vec![check]).map_err(|error| refused(format!("it cannot be written: {error}")))?;
+    refitted.certify(vec![check]).map_err(unwritable)?;
     Ok(Refitted { plan: refitted, n_changed })
+}
+
+/// The plan without its weights, where a refit can bring them back.
+pub fn strip(plan: &Plan) -> Result<Plan, BuildError> {
+    let (options, _) = options(&plan.recipe());
+    if options.precision.quantizes() && plan.stripped.is_none() {
+        let name = options.precision.name();
+        let message = format!(
+            "a plan of --precision {name} cannot be filled again from its model, which has no calibration; keep its weights"
+        );
+        return Err(BuildError::new(BuildErrorKind::Refused, message));
+    }
+    Ok(plan.strip())
+}
+
+/// Tensors of the types and sizes of the plan's constants.
+fn stand_ins(plan: &Plan) -> Result<Vec<Tensor>, BuildError> {
+    let one = |number: &u32| {
+        let weight = &plan.weights[*number as usize];
+        let n_bytes = weight.dtype.bytes_of(&weight.dims).unwrap_or(0);
+        let zeros = Bytes::aligned(&vec![0; n_bytes]);
+        Tensor::from_bytes(weight.dtype, &weight.dims, zeros).map_err(|error| refused(error.to_string()))
+    };
+    plan.constants.iter().map(one).collect()
+}
+
+/// The name of a constant that a step of the program holds itself, with other elements than the graph has.
+fn held_otherwise<'g>(program: &Program, graph: &'g Graph) -> Option<&'g str> {
+    let nodes: HashMap<&str, &Node> = graph.nodes().map(|(_, node)| (&*node.name, node)).collect();
+    program.steps.iter().find_map(|step| {
+        step.region.nodes.iter().find_map(|part| {
+            let node = nodes.get(part.name.as_str())?;
+            if let StepKind::Control(control) = &step.kind {
+                let mut bodies = control.bodies.iter().zip(&node.bodies);
+                return bodies.find_map(|(body, graph)| held_otherwise(body, graph));
+            }
+            part.inputs.iter().zip(&node.inputs).find_map(|(input, id)| {
+                let (Some(Ref::Constant(number)), Some(id)) = (input, id) else { return None };
+                let (held, value) = (step.region.constants.get(*number as usize)?, graph.value(*id));
+                (*held != *value.constant()?).then_some(&*value.name)
+            })
+        })
+    })
 }
 
 /// Runs the self-check of a plan again, against the graph that it carries, and certifies it.
@@ -215,6 +312,20 @@ impl Assigned<'_> {
             }
         }
     }
+
+    /// Weights that no constant was assigned to so far, by their names: of bodies, say.
+    fn add_others(&mut self, graph: &Graph) -> Result<(), BuildError> {
+        for (number, weight) in self.plan.weights.iter().enumerate() {
+            if !self.of.contains_key(&(number as u32)) {
+                let known = named_constant(graph, &weight.name);
+                let tensor = known.ok_or_else(|| {
+                    refused(format!("the weight `{}` is none of the model's constants", weight.name))
+                })?;
+                self.assign(number as u32, tensor)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Constants of two graphs that are the same but for their elements, in pairs; or what differs.
@@ -306,79 +417,4 @@ fn is_in_bodies(graph: &Graph, name: &str) -> bool {
         constants.any(|(_, value)| *value.name == *name) || is_in_bodies(body, name)
     };
     graph.nodes().any(|(_, node)| node.bodies.iter().any(has))
-}
-
-/// A weight with these elements, in the form that the plan's has.
-fn repacked(
-    plan: &Plan,
-    number: u32,
-    weight: &Weight,
-    tensor: &Tensor,
-    backends: &[Arc<dyn Backend>],
-) -> Result<Weight, BuildError> {
-    let mut changed = Weight { narrowed: None, ..weight.clone() };
-    let (Some(format), Some(target)) = (&weight.format, weight.packed_by) else {
-        changed.bytes = match weight.layout {
-            Layout::Plain => Bytes::aligned(tensor.bytes()),
-            other => reordered(tensor, other)?,
-        };
-        return Ok(changed);
-    };
-    let name = &weight.name;
-    let reader = reader_of(&plan.program, number, format, target);
-    let (program, step, input) =
-        reader.ok_or_else(|| refused(format!("no step reads the weight `{name}`")))?;
-    let sizes = &plan.header.tuned_at;
-    let problem = problem_of(program, step, sizes, plan.header.threads.max(1) as usize)
-        .map_err(|error| refused(format!("the weight `{name}`: {error}")))?;
-    let tactic =
-        tactic_at(step, sizes).ok_or_else(|| refused(format!("step `{}` has no tactic", step.name)))?;
-    let backend = &backends[target as usize];
-    let packed = backend
-        .pack(WeightUse { problem: &problem, tactic, input }, tensor)
-        .map_err(|error| refused(format!("the weight `{name}` cannot be packed: {error}")))?;
-    if packed.format != *format || backend.packed_bytes(packed.form_of(tensor)) != Some(packed.bytes.len()) {
-        return Err(refused(format!("the weight `{name}` is packed in another format now")));
-    }
-    let back = backend.unpack(packed.form_of(tensor), &packed.bytes);
-    if back.is_ok_and(|back| back == *tensor) {
-        changed.bytes = Bytes::aligned(&packed.bytes);
-    } else {
-        // The packing rounds, and these elements are not left as they are: they are packed when the plan is opened.
-        (changed.format, changed.packed_by) = (None, None);
-        changed.bytes = Bytes::aligned(tensor.bytes());
-    }
-    Ok(changed)
-}
-
-/// A step on this target that reads a weight in this format, with its program and which of its inputs that is.
-fn reader_of<'a>(
-    program: &'a Program,
-    weight: u32,
-    format: &str,
-    target: u32,
-) -> Option<(&'a Program, &'a Step, usize)> {
-    for step in &program.steps {
-        match &step.kind {
-            StepKind::Control(control) => {
-                let found = control.bodies.iter().find_map(|body| reader_of(body, weight, format, target));
-                if found.is_some() {
-                    return found;
-                }
-            }
-            StepKind::Kernel { packed, .. } if step.target == target => {
-                let reads = |(idx, value): (usize, &Option<u32>)| {
-                    let value = &program.values[(*value)? as usize];
-                    let is_it = value.storage == Storage::Weight(weight)
-                        && packed.get(idx).and_then(Option::as_deref) == Some(format);
-                    is_it.then_some(idx)
-                };
-                if let Some(input) = step.inputs.iter().enumerate().find_map(reads) {
-                    return Some((program, step, input));
-                }
-            }
-            StepKind::Kernel { .. } | StepKind::Transfer | StepKind::Evaluate => {}
-        }
-    }
-    None
 }

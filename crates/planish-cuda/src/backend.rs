@@ -128,6 +128,8 @@ struct Shared {
     device: String,
     /// Nothing where the GPU is known by its data alone.
     opened: Option<Opened>,
+    /// Whether code is compiled for one that is not here.
+    compiles: bool,
 }
 
 /// A GPU that is here.
@@ -149,7 +151,7 @@ impl Cuda {
         let device = format!("{}, {} multiprocessors, driver {driver}", gpu.name, gpu.n_sms);
         let opened =
             Opened { context, loaded: Loaded::default(), cublaslt: OnceLock::new(), cudnn: OnceLock::new() };
-        Ok(Cuda::of(Shared { gpu, device, opened: Some(opened) }))
+        Ok(Cuda::of(Shared { gpu, device, opened: Some(opened), compiles: true }))
     }
 
     /// A GPU that is not here, by its data alone. Tactics of libraries are not among its candidates: only a device
@@ -161,7 +163,13 @@ impl Cuda {
 
     /// As [`Cuda::planned`], of a device that was measured elsewhere: times kept under its name hold here.
     pub fn planned_as(gpu: Gpu, device: &str) -> Cuda {
-        Cuda::of(Shared { gpu, device: device.to_string(), opened: None })
+        Cuda::of(Shared { gpu, device: device.to_string(), opened: None, compiles: false })
+    }
+
+    /// As [`Cuda::planned`], for plans that are to run on such a GPU: the code of their kernels is compiled here.
+    pub fn compiling(gpu: Gpu, device: Option<&str>) -> Cuda {
+        let device = device.map_or_else(|| format!("{}, planned", gpu.name), str::to_string);
+        Cuda::of(Shared { gpu, device, opened: None, compiles: true })
     }
 
     fn of(shared: Shared) -> Cuda {
@@ -294,7 +302,7 @@ impl Compiler for Cuda {
 
     /// None for a GPU that is not here, where nobody runs it; [`crate::offline`] tells what it would be.
     fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
-        if self.shared.opened.is_none() {
+        if self.shared.opened.is_none() && !self.shared.compiles {
             return Ok(Vec::new());
         }
         let sources = family_of(tactic)?.sources(self.gpu(), problem, tactic)?;
@@ -376,7 +384,7 @@ impl Device for Cuda {
 
     unsafe fn queue_over(&self, stream: u64, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         let raw = std::ptr::with_exposed_provenance_mut(stream as usize);
-        // SAFETY: the caller promises a stream of this device that outlives the queue.
+        // SAFETY: the caller promises a stream of this device that outlives all use of the queue but its end.
         let stream = unsafe { Stream::foreign(self.context()?, raw) };
         Ok(Box::new(CudaQueue::on(Arc::new(stream), options.wait)))
     }

@@ -262,6 +262,11 @@ impl Drop for CudaQueue {
     fn drop(&mut self) {
         self.capturing = None;
         // The staging memory must outlive the copies; an error here was or will be met elsewhere.
-        let _ = self.stream.synchronize(Wait::Block);
+        if self.stream.is_owned() {
+            let _ = self.stream.synchronize(Wait::Block);
+        } else {
+            // The stream may have been destroyed; what was queued on it goes on to its end.
+            self.staging.iter().flatten().for_each(|stage| _ = stage.done.wait(Wait::Block));
+        }
     }
 }

@@ -270,6 +270,18 @@ impl Graph {
         self.add_value(ValueInfo { name: name.into(), ty, content, producer: None })
     }
 
+    /// Gives a constant other elements of its own type and sizes; nothing happens, and `false` is given, where it is none. Types
+    /// that were inferred from the old elements stay: this is for weights.
+    pub fn set_elements(&mut self, id: ValueId, tensor: Tensor) -> bool {
+        let value = &mut self.values[id.index()];
+        let same = |old: &Tensor| (old.dtype(), old.shape()) == (tensor.dtype(), tensor.shape());
+        let is_fit = value.constant().is_some_and(same);
+        if is_fit {
+            value.content = Some(Content::Tensor(tensor));
+        }
+        is_fit
+    }
+
     /// Adds a node after all others and infers its outputs.
     pub fn add_node(&mut self, new: NewNode) -> Result<NodeId, GraphError> {
         let id = NodeId::from_index(self.nodes.len())

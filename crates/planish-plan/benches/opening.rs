@@ -54,6 +54,7 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
         evidence: Vec::new(),
         certificate: Certificate::default(),
         code: Vec::new(),
+        stripped: None,
     };
     let mut last = 0;
     for idx in 0..n_steps {

@@ -6,7 +6,7 @@
 //! 12   4   number of sections
 //! 16   8   length of the file
 //! 24   4   version of the program's encoding
-//! 28   4   zero
+//! 28   4   1 if the weights' data was left out, else 0
 //! 32  32   BLAKE3 of bytes 0 to 32 and of the table
 //! 64  64   for each section: kind (4), zero (4), offset (8), length (8), zero (8), checksum (32)
 //! ```
@@ -26,10 +26,13 @@ use crate::error::{PlanError, PlanErrorKind, Result};
 pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
 
 /// The version of the container, the header, the list of weights and the graph: what a plan is built anew from.
-/// A reader refuses the others in one line: newer ones ask for a newer Planish, older ones for a new build from the
-/// model. Versions before 3 did not say which weight is which constant of the graph, version 3 not
-/// which weights are stored in 16 bits.
-pub(crate) const FORMAT_VERSION: u32 = 4;
+/// A reader refuses newer ones in one line, and builds older ones anew as far back as [`OLDEST_FORMAT`]. Versions before 3
+/// did not say which weight is which constant of the graph, version 3 not which weights are stored in 16 bits, version 4
+/// had no pairs of the user's own, no types of inputs and outputs in the header, and always its weights' data.
+pub(crate) const FORMAT_VERSION: u32 = 5;
+
+/// The oldest version whose header, list of weights and graph are read. Older ones must be built from the model.
+pub(crate) const OLDEST_FORMAT: u32 = 4;
 
 /// The version of the program, the evidence, the certificate and the code. A reader that knows another one cannot
 /// run the plan, but can build it anew.
@@ -43,7 +46,11 @@ pub(crate) const CHUNK: usize = 1 << 20;
 
 const PREFIX: usize = 64;
 const ENTRY: usize = 64;
-const SUM: usize = 32;
+/// Bytes of a checksum.
+pub(crate) const SUM: usize = 32;
+
+/// What byte 28 says of a file whose weights' data was left out.
+const LEFT_OUT: u32 = 1;
 
 /// The parts of the file, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,7 +159,7 @@ impl ChunkSums {
     }
 
     /// The sums, one after the other, and how many bytes they are of.
-    fn finish(mut self) -> (Vec<u8>, usize) {
+    pub(crate) fn finish(mut self) -> (Vec<u8>, usize) {
         if self.filled > 0 {
             self.close_chunk();
         }
@@ -160,9 +167,20 @@ impl ChunkSums {
     }
 }
 
+/// The weights' data of a file.
+pub(crate) enum Data {
+    /// It follows the head: its checksums, and how many bytes they are of.
+    Here(Vec<u8>, usize),
+    /// It was left out; these are its checksums.
+    LeftOut(Vec<u8>),
+}
+
 /// Everything of the file up to the weights' data, which follow at once.
-pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: ChunkSums) -> Vec<u8> {
-    let (sums, data_len) = data.finish();
+pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: Data) -> Vec<u8> {
+    let (sums, data_len, flags) = match data {
+        Data::Here(sums, len) => (sums, len, 0),
+        Data::LeftOut(sums) => (sums, 0, LEFT_OUT),
+    };
     // The prefix and the table take a multiple of the alignment.
     let start = PREFIX + ENTRY * Section::ALL.len();
     let mut table = Vec::new();
@@ -181,7 +199,7 @@ pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: ChunkSums) -> Vec<
     bytes.extend_from_slice(&(Section::ALL.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&(data_start as u64 + data_len as u64).to_le_bytes());
     bytes.extend_from_slice(&PROGRAM_VERSION.to_le_bytes());
-    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&flags.to_le_bytes());
     let sum = table_sum(&bytes, &table);
     bytes.extend_from_slice(&sum);
     bytes.extend_from_slice(&table);
@@ -217,20 +235,40 @@ pub(crate) fn is_plan(bytes: &[u8]) -> bool {
 /// Where the sections of a file lie.
 #[derive(Debug)]
 pub(crate) struct Table {
+    pub(crate) format_version: u32,
     pub(crate) program_version: u32,
+    /// Whether the weights' data was left out.
+    pub(crate) is_stripped: bool,
     ranges: [Range<usize>; Section::ALL.len()],
 }
 
 impl Table {
     /// Reads the table and verifies everything but the weights' data.
     pub(crate) fn read(bytes: &[u8]) -> Result<Table> {
+        let table = Table::locate(bytes)?;
+        for section in Section::ALL.into_iter().filter(|section| *section != Section::Data) {
+            table.check_sum(bytes, section)?;
+        }
+        let n_chunks = table.range(Section::Data).len().div_ceil(CHUNK);
+        // Where the data was left out, the list of weights says how much it was.
+        if !table.is_stripped && table.range(Section::Sums).len() != n_chunks * SUM {
+            let what = format!("{n_chunks} chunks of weights do not have one checksum each");
+            return Err(PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Sums.name()));
+        }
+        // The data's own checksum is that of the chunks' sums; what it guards is compared in `check_data`.
+        table.check_sum(bytes, Section::Data)?;
+        Ok(table)
+    }
+
+    /// Reads the table alone, and verifies it; of the sections nothing is read.
+    pub(crate) fn locate(bytes: &[u8]) -> Result<Table> {
         if !is_plan(bytes) {
             let what = if bytes.is_empty() { "the file is empty" } else { "this is not a plan file" };
             return Err(PlanError::new(PlanErrorKind::NotAPlan, what));
         }
         let cut = || truncated(bytes.len(), "ends within its first bytes");
         let version = u32_at(bytes, 8).ok_or_else(cut)?;
-        if version != FORMAT_VERSION {
+        if !(OLDEST_FORMAT..=FORMAT_VERSION).contains(&version) {
             let what =
                 format!("the plan has format version {version}, this Planish reads version {FORMAT_VERSION}");
             let kind = match version < FORMAT_VERSION {
@@ -250,7 +288,9 @@ impl Table {
             return Err(PlanError::new(PlanErrorKind::Truncated, what));
         }
         let program_version = u32_at(bytes, 24).ok_or_else(cut)?;
-        if u32_at(bytes, 12) != Some(Section::ALL.len() as u32) || u32_at(bytes, 28) != Some(0) {
+        let flags = u32_at(bytes, 28).ok_or_else(cut)?;
+        let known = if version == OLDEST_FORMAT { 0 } else { LEFT_OUT };
+        if u32_at(bytes, 12) != Some(Section::ALL.len() as u32) || flags & !known != 0 {
             return Err(PlanError::new(PlanErrorKind::Malformed, "the first bytes are not as they must be"));
         }
         let mut ranges = [const { 0..0 }; Section::ALL.len()];
@@ -263,18 +303,12 @@ impl Table {
         if end != bytes.len() {
             return Err(truncated(bytes.len(), "goes on after its last section"));
         }
-        let table = Table { program_version, ranges };
-        for section in Section::ALL.into_iter().filter(|section| *section != Section::Data) {
-            table.check_sum(bytes, section, table.bytes(bytes, section))?;
+        let is_stripped = flags & LEFT_OUT != 0;
+        if is_stripped && !ranges[Section::Data as usize - 1].is_empty() {
+            let what = "the weights are there, and said to be left out";
+            return Err(PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Data.name()));
         }
-        let n_chunks = table.range(Section::Data).len().div_ceil(CHUNK);
-        if table.range(Section::Sums).len() != n_chunks * SUM {
-            let what = format!("{n_chunks} chunks of weights do not have one checksum each");
-            return Err(PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Sums.name()));
-        }
-        // The data's own checksum is that of the chunks' sums; what it guards is compared in `check_data`.
-        table.check_sum(bytes, Section::Data, table.bytes(bytes, Section::Sums))?;
-        Ok(table)
+        Ok(Table { format_version: version, program_version, is_stripped, ranges })
     }
 
     /// The coded sections and the weights' data of a file: what [`crate::seal`] takes.
@@ -297,8 +331,10 @@ impl Table {
         Reader::new(self.bytes(bytes, section), self.range(section).start, section.name())
     }
 
-    fn check_sum(&self, bytes: &[u8], section: Section, content: &[u8]) -> Result<()> {
+    /// Compares a section with its checksum; of the weights' data, which has a checksum for each chunk, those.
+    pub(crate) fn check_sum(&self, bytes: &[u8], section: Section) -> Result<()> {
         let at = sum_at(section);
+        let content = self.bytes(bytes, if section == Section::Data { Section::Sums } else { section });
         if blake3::hash(content).as_bytes() != &bytes[at..at + SUM] {
             let error = damaged("the checksum does not fit").at(self.range(section).start);
             return Err(error.in_section(section.name()));
@@ -356,10 +392,10 @@ fn truncated(len: usize, how: &str) -> PlanError {
     PlanError::new(PlanErrorKind::Truncated, format!("the file {how}")).at(len)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
 }

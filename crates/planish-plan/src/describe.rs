@@ -40,9 +40,15 @@ impl Plan {
         if !self.header.tuned_at.is_empty() {
             writeln!(to, "tuned at {}", pairs(&self.header.tuned_at, "="))?;
         }
+        for (key, value) in &self.header.metadata {
+            writeln!(to, "metadata {key:?} {value:?}")?;
+        }
+        if let Some(stripped) = &self.stripped {
+            writeln!(to, "stripped of {} bytes of weights", stripped.n_bytes())?;
+        }
         for (idx, weight) in self.weights.iter().enumerate() {
             let format = weight.format.as_deref().map(|format| format!(" as {format}")).unwrap_or_default();
-            let (dtype, dims, len) = (weight.dtype, &weight.dims, weight.bytes.len());
+            let (dtype, dims, len) = (weight.dtype, &weight.dims, self.stored_len(idx));
             let layout = match weight.layout {
                 Layout::Plain => String::new(),
                 other => format!(" {}", other.name()),

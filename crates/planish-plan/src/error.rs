@@ -127,6 +127,11 @@ impl PlanError {
         self
     }
 
+    pub(crate) fn in_plan(mut self, idx: usize) -> PlanError {
+        self.detail.what = format!("plan {idx} of the bundle: {}", self.detail.what);
+        self
+    }
+
     pub(crate) fn in_file(mut self, path: &Path) -> PlanError {
         self.detail.file.get_or_insert_with(|| path.display().to_string());
         self

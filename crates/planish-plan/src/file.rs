@@ -7,10 +7,13 @@ use std::thread;
 use planish_tensor::Bytes;
 
 use crate::codec::{WeightEntry, WeightList, from_section, to_section};
-use crate::container::{self, ALIGNMENT, ChunkSums, Digests, PROGRAM_VERSION, Section, Table};
+use crate::container::{
+    self, ALIGNMENT, ChunkSums, Data, Digests, FORMAT_VERSION, PROGRAM_VERSION, Section, Table,
+};
 use crate::error::{PlanError, PlanErrorKind, Result};
 use crate::recipe::Recipe;
-use crate::record::{Certificate, Check, Plan, Weight};
+use crate::record::{Certificate, Check, Plan, Ports, Weight};
+use crate::stripped::Stripped;
 
 /// Threads that verify weights; more only wait for memory.
 const MAX_THREADS: usize = 8;
@@ -36,7 +39,8 @@ pub fn is_plan(first_bytes: &[u8]) -> bool {
 pub fn seal(coded: &[Vec<u8>; Section::N_CODED], data: &[u8]) -> Vec<u8> {
     let mut sums = ChunkSums::default();
     sums.update(data);
-    let mut bytes = container::head(coded, sums);
+    let (sums, len) = sums.finish();
+    let mut bytes = container::head(coded, Data::Here(sums, len));
     bytes.extend_from_slice(data);
     bytes
 }
@@ -130,7 +134,7 @@ impl Plan {
 
     fn encode(&self) -> Result<Vec<u8>> {
         self.validate()?;
-        let entry = |weight: &Weight| WeightEntry {
+        let entry = |(idx, weight): (usize, &Weight)| WeightEntry {
             name: weight.name.clone(),
             dtype: weight.dtype,
             dims: weight.dims.clone(),
@@ -138,13 +142,13 @@ impl Plan {
             format: weight.format.clone(),
             packed_by: weight.packed_by,
             narrowed: weight.narrowed,
-            n_bytes: weight.bytes.len() as u64,
+            n_bytes: self.stored_len(idx),
         };
         let coded = [
-            to_section(&self.header),
+            [to_section(&self.header), to_section(&Ports::of(&self.program))].concat(),
             [to_section(&self.roles), to_section(&self.program)].concat(),
             to_section(&WeightList {
-                entries: self.weights.iter().map(entry).collect(),
+                entries: self.weights.iter().enumerate().map(entry).collect(),
                 constants: self.constants.clone(),
             }),
             self.graph.clone().into_bytes(),
@@ -152,13 +156,24 @@ impl Plan {
             to_section(&self.certificate),
             to_section(&self.code),
         ];
-        let mut sums = ChunkSums::default();
-        self.data().for_each(|piece| sums.update(piece));
-        Ok(container::head(&coded, sums))
+        let data = match &self.stripped {
+            Some(stripped) => Data::LeftOut(stripped.sums.clone()),
+            None => {
+                let (sums, len) = self.sums().finish();
+                Data::Here(sums, len)
+            }
+        };
+        Ok(container::head(&coded, data))
+    }
+
+    /// Whether the plan is the very one that its certificate was made for.
+    pub fn certificate_holds(&self) -> Result<bool> {
+        let head = self.encode()?;
+        Ok(self.certificate.of.is_some() && check_certificate(&self.certificate, &head).is_ok())
     }
 
     /// The weights' data, with the zeros that bring each weight to its place.
-    fn data(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn data(&self) -> impl Iterator<Item = &[u8]> {
         let last = self.weights.len().saturating_sub(1);
         self.weights.iter().enumerate().flat_map(move |(idx, weight)| {
             let len = weight.bytes.len();
@@ -175,7 +190,14 @@ fn open(path: &Path, trust: Trust) -> Result<Plan> {
 
 fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
     let table = Table::read(bytes)?;
-    let Recipe { header, weights, graph, constants } = Recipe::read(bytes, &table)?;
+    let (Recipe { header, weights, graph, constants, stripped }, ports) = Recipe::read(bytes, &table)?;
+    if table.format_version != FORMAT_VERSION {
+        let (other, producer) = (table.format_version, &header.producer);
+        let what = format!(
+            "the plan has format version {other}, built by Planish {producer}; this one runs version {FORMAT_VERSION}"
+        );
+        return Err(PlanError::new(PlanErrorKind::OtherProgram, what));
+    }
     if table.program_version != PROGRAM_VERSION {
         let (other, producer) = (table.program_version, &header.producer);
         let what = format!(
@@ -194,8 +216,13 @@ fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
         evidence: from_section(table.reader(bytes, Section::Evidence))?,
         certificate: from_section(table.reader(bytes, Section::Certificate))?,
         code: from_section(table.reader(bytes, Section::Code))?,
+        stripped,
     };
     plan.validate()?;
+    if ports != Ports::of(&plan.program) {
+        let what = "the inputs and outputs are not those of the program";
+        return Err(PlanError::new(PlanErrorKind::Inconsistent, what).in_section(Section::Header.name()));
+    }
     check_certificate(&plan.certificate, bytes)?;
     check_data(bytes, &table, &plan.weights, trust)?;
     Ok(plan)
@@ -226,7 +253,18 @@ fn read_back(path: &Path, head: &[u8]) -> Result<()> {
 }
 
 /// The weights over the file's own memory.
-pub(crate) fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -> Result<Vec<Weight>> {
+pub(crate) fn weights(
+    bytes: &Bytes,
+    table: &Table,
+    entries: Vec<WeightEntry>,
+) -> Result<(Vec<Weight>, Option<Stripped>)> {
+    if table.is_stripped {
+        let lengths = entries.iter().map(|entry| entry.n_bytes).collect();
+        let stripped = Stripped::new(lengths, table.bytes(bytes, Section::Sums))
+            .map_err(|error| error.in_section(Section::Weights.name()))?;
+        let weights = entries.into_iter().map(|entry| weight(entry, Bytes::from_vec(Vec::<u8>::new())));
+        return Ok((weights.collect(), Some(stripped)));
+    }
     let data = table.range(Section::Data);
     let wrong_length =
         |what: String| PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Weights.name());
@@ -244,21 +282,17 @@ pub(crate) fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -
             return Err(wrong_length(format!("weight `{name}` of {} bytes has no room", entry.n_bytes)));
         };
         end = start + slice.len();
-        weights.push(Weight {
-            name: entry.name,
-            dtype: entry.dtype,
-            dims: entry.dims,
-            layout: entry.layout,
-            format: entry.format,
-            packed_by: entry.packed_by,
-            narrowed: entry.narrowed,
-            bytes: slice,
-        });
+        weights.push(weight(entry, slice));
     }
     if end != data.end {
         return Err(wrong_length(format!("{} bytes of weights belong to none", data.end - end)));
     }
-    Ok(weights)
+    Ok((weights, None))
+}
+
+fn weight(entry: WeightEntry, bytes: Bytes) -> Weight {
+    let WeightEntry { name, dtype, dims, layout, format, packed_by, narrowed, .. } = entry;
+    Weight { name, dtype, dims, layout, format, packed_by, narrowed, bytes }
 }
 
 /// Compares the weights' data with its checksums, on several threads where there is much of it.

@@ -9,10 +9,11 @@ use std::path::Path;
 use planish_tensor::Bytes;
 
 use crate::codec::{WeightList, from_section};
-use crate::container::{Section, Table};
+use crate::container::{OLDEST_FORMAT, Section, Table};
 use crate::error::{PlanError, PlanErrorKind, Result};
 use crate::file::{self, Trust};
-use crate::record::{Header, Plan, Weight};
+use crate::record::{Header, Header4, Plan, Ports, Weight};
+use crate::stripped::Stripped;
 
 /// A plan without its program.
 #[derive(Clone, PartialEq, Debug)]
@@ -23,6 +24,8 @@ pub struct Recipe {
     pub graph: String,
     /// For each constant `#n` of the text the weight that holds it.
     pub constants: Vec<u32>,
+    /// What is known of the weights' bytes where they were left out; nothing can be built from such a recipe.
+    pub stripped: Option<Stripped>,
 }
 
 impl Recipe {
@@ -41,26 +44,33 @@ impl Recipe {
     /// The same of a file with these bytes.
     pub fn from_bytes(bytes: Bytes) -> Result<Recipe> {
         let table = Table::read(&bytes)?;
-        let recipe = Recipe::read(&bytes, &table)?;
+        let (recipe, _) = Recipe::read(&bytes, &table)?;
         recipe.validate()?;
         file::check_data(&bytes, &table, &recipe.weights, Trust::Nothing)?;
         Ok(recipe)
     }
 
-    pub(crate) fn read(bytes: &Bytes, table: &Table) -> Result<Recipe> {
-        let header = from_section(table.reader(bytes, Section::Header))?;
+    /// The recipe, not validated, and the inputs and outputs that the header's section names.
+    pub(crate) fn read(bytes: &Bytes, table: &Table) -> Result<(Recipe, Ports)> {
+        let (header, ports) = read_header(bytes, table)?;
         let list: WeightList = from_section(table.reader(bytes, Section::Weights))?;
         let graph = std::str::from_utf8(table.bytes(bytes, Section::Graph)).map_err(|error| {
             let at = table.range(Section::Graph).start + error.valid_up_to();
             let error = PlanError::new(PlanErrorKind::Malformed, "the text is not UTF-8");
             error.at(at).in_section(Section::Graph.name())
         })?;
-        Ok(Recipe {
-            header,
-            weights: file::weights(bytes, table, list.entries)?,
-            graph: graph.to_owned(),
-            constants: list.constants,
-        })
+        let (weights, stripped) = file::weights(bytes, table, list.entries)?;
+        let (graph, constants) = (graph.to_owned(), list.constants);
+        Ok((Recipe { header, weights, graph, constants, stripped }, ports))
+    }
+}
+
+/// The section of the header, of any version that is read.
+pub(crate) fn read_header(bytes: &[u8], table: &Table) -> Result<(Header, Ports)> {
+    let section = table.reader(bytes, Section::Header);
+    match table.format_version {
+        OLDEST_FORMAT => Ok((from_section::<Header4>(section)?.into(), Ports::default())),
+        _ => from_section(section),
     }
 }
 
@@ -72,6 +82,7 @@ impl Plan {
             weights: self.weights.clone(),
             graph: self.graph.clone(),
             constants: self.constants.clone(),
+            stripped: self.stripped.clone(),
         }
     }
 }

@@ -8,6 +8,7 @@ use planish_tensor::{Bytes, DType, Dim};
 use crate::codec::{Reader, Stored, Writer, stored_record};
 use crate::container::Digests;
 use crate::error::Result;
+use crate::stripped::Stripped;
 
 stored_record! {
     /// What a plan says of itself, ahead of what it runs. Every later version can read it.
@@ -29,6 +30,64 @@ stored_record! {
         pub tuned_at: Vec<(String, i64)>,
         /// The most threads that it was tuned for.
         pub threads: u32,
+        /// Pairs of the user's own, by ascending key, each once.
+        pub metadata: Vec<(String, String)>,
+    }
+}
+
+stored_record! {
+    /// The header as format 4 had it.
+    #[derive(Debug)]
+    pub(crate) struct Header4 {
+        name: String,
+        producer: String,
+        source: [u8; 32],
+        options: String,
+        targets: Vec<Target>,
+        profiles: Vec<Profile>,
+        tuned_at: Vec<(String, i64)>,
+        threads: u32,
+    }
+}
+
+impl From<Header4> for Header {
+    fn from(old: Header4) -> Header {
+        let Header4 { name, producer, source, options, targets, profiles, tuned_at, threads } = old;
+        let metadata = Vec::new();
+        Header { name, producer, source, options, targets, profiles, tuned_at, threads, metadata }
+    }
+}
+
+stored_record! {
+    /// An input or an output, as the header's section has it: a copy of what the program says, for those who do not
+    /// read the program.
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Port {
+        pub name: String,
+        pub ty: ValueType,
+    }
+}
+
+stored_record! {
+    /// All inputs and outputs, in the model's order.
+    #[derive(Clone, PartialEq, Debug, Default)]
+    pub(crate) struct Ports {
+        pub(crate) inputs: Vec<Port>,
+        pub(crate) outputs: Vec<Port>,
+    }
+}
+
+impl Ports {
+    /// Those of a program whose indices were validated.
+    pub(crate) fn of(program: &Program) -> Ports {
+        let port = |&idx: &u32| {
+            let Value { name, ty, .. } = &program.values[idx as usize];
+            Port { name: name.clone(), ty: ty.clone() }
+        };
+        Ports {
+            inputs: program.inputs.iter().map(port).collect(),
+            outputs: program.outputs.iter().map(port).collect(),
+        }
     }
 }
 
@@ -77,6 +136,8 @@ pub struct Plan {
     pub certificate: Certificate,
     /// Compiled code that backends need for the plan's kernels, by ascending key, each once.
     pub code: Vec<Code>,
+    /// What is known of the weights' bytes where they were left out; all weights are empty then.
+    pub stripped: Option<Stripped>,
 }
 
 impl Plan {
@@ -279,6 +340,9 @@ stored_record! {
 /// The subject of the one check of a plan whose weights were replaced.
 pub const REFITTED: &str = "refit";
 
+/// The subject of the one check of a plan that was built without the device that it is for.
+pub const NOT_RUN: &str = "kernels not run";
+
 /// Whether a plan was checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -287,6 +351,8 @@ pub enum CertificateState {
     NotChecked,
     /// Its weights were replaced since it was checked.
     UncheckedSinceRefit,
+    /// It was built without the device that it is for: nobody ran its kernels.
+    KernelsNotRun,
     /// This very plan passed its self-check. What that skipped stands in its checks.
     Checked,
 }
@@ -300,11 +366,12 @@ impl Certificate {
     /// Whether the plan that has this certificate was checked.
     pub fn state(&self) -> CertificateState {
         let has_failed = self.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_)));
-        let is_refitted = matches!(&self.checks[..], [only] if only.subject == REFITTED);
-        match (self.of.is_none() || self.checks.is_empty() || has_failed, is_refitted) {
-            (true, _) => CertificateState::NotChecked,
-            (false, true) => CertificateState::UncheckedSinceRefit,
-            (false, false) => CertificateState::Checked,
+        match &self.checks[..] {
+            [] => CertificateState::NotChecked,
+            _ if self.of.is_none() || has_failed => CertificateState::NotChecked,
+            [only] if only.subject == REFITTED => CertificateState::UncheckedSinceRefit,
+            [only] if only.subject == NOT_RUN => CertificateState::KernelsNotRun,
+            _ => CertificateState::Checked,
         }
     }
 }

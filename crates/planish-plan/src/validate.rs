@@ -15,6 +15,7 @@ use planish_tensor::{DType, Dim, element_count};
 use crate::error::{PlanError, PlanErrorKind, Result, shorten};
 use crate::recipe::Recipe;
 use crate::record::{Control, Header, Plan, Profile, Program, Role, Step, StepKind, Storage, Value, Weight};
+use crate::stripped::Stripped;
 
 /// Views of views go no deeper: a run of operators that each write over their input is one view more each,
 /// and the runtime walks them for every shape.
@@ -33,7 +34,7 @@ const MAX_PLAN_THREADS: u32 = 4096;
 impl Plan {
     /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
     pub fn validate(&self) -> Result<()> {
-        validate_recipe(&self.header, &self.weights, &self.constants)?;
+        validate_recipe(&self.header, &self.weights, self.stripped.as_ref(), &self.constants)?;
         validate_roles(&self.roles, self.header.targets.len()).map_err(wrong)?;
         if let Some(code) = self.code.iter().find(|code| code.key.is_empty() || code.bytes.is_empty()) {
             return Err(wrong(format!("code `{}` has no key or no bytes", shorten(&code.key))));
@@ -67,11 +68,25 @@ impl Plan {
 impl Recipe {
     /// What of [`Plan::validate`] does not need the program.
     pub fn validate(&self) -> Result<()> {
-        validate_recipe(&self.header, &self.weights, &self.constants)
+        validate_recipe(&self.header, &self.weights, self.stripped.as_ref(), &self.constants)
     }
 }
 
-fn validate_recipe(header: &Header, weights: &[Weight], constants: &[u32]) -> Result<()> {
+fn validate_recipe(
+    header: &Header,
+    weights: &[Weight],
+    stripped: Option<&Stripped>,
+    constants: &[u32],
+) -> Result<()> {
+    if let Some(pair) = header.metadata.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+        return Err(wrong(format!("metadata `{}` stands twice or out of order", shorten(&pair[1].0))));
+    }
+    let is_whole = |stripped: &Stripped| {
+        stripped.lengths.len() == weights.len() && weights.iter().all(|weight| weight.bytes.is_empty())
+    };
+    if !stripped.is_none_or(is_whole) {
+        return Err(wrong("weights were left out, and are there"));
+    }
     for (idx, profile) in header.profiles.iter().enumerate() {
         validate_profile(profile).map_err(|what| wrong(format!("profile {idx}: {what}")))?;
     }
@@ -81,7 +96,11 @@ fn validate_recipe(header: &Header, weights: &[Weight], constants: &[u32]) -> Re
         }
     }
     for (idx, weight) in weights.iter().enumerate() {
-        validate_weight(weight, header.targets.len())
+        let len = match stripped {
+            Some(stripped) => stripped.lengths[idx],
+            None => weight.bytes.len() as u64,
+        };
+        validate_weight(weight, len, header.targets.len())
             .map_err(|what| wrong(format!("weight {idx} (`{}`): {what}", shorten(&weight.name))))?;
     }
     for (number, weight) in constants.iter().enumerate() {
@@ -127,7 +146,7 @@ fn validate_roles(roles: &[Role], n_targets: usize) -> Checked {
     Ok(())
 }
 
-fn validate_weight(weight: &Weight, n_targets: usize) -> Checked {
+fn validate_weight(weight: &Weight, len: u64, n_targets: usize) -> Checked {
     match (&weight.format, weight.packed_by) {
         (None, None) => {}
         (Some(_), Some(target)) if (target as usize) < n_targets && weight.layout == Layout::Plain => {}
@@ -137,13 +156,13 @@ fn validate_weight(weight: &Weight, n_targets: usize) -> Checked {
         }
     }
     let stored = weight.narrowed.unwrap_or(weight.dtype);
-    if weight.narrowed.is_some() && !weight.may_be_narrowed() {
+    if weight.narrowed.is_some() && !weight.may_be_narrowed(len) {
         return Err(format!("{} cannot be stored as {stored}", weight.dtype));
     }
     match stored.bytes_of(&weight.dims).filter(|_| weight.dtype.bytes_of(&weight.dims).is_some()) {
         None => Err(format!("{}{:?} does not fit into memory", weight.dtype, weight.dims)),
-        Some(n) if weight.format.is_none() && n != weight.bytes.len() => {
-            Err(format!("{}{:?} needs {n} bytes, it has {}", weight.dtype, weight.dims, weight.bytes.len()))
+        Some(n) if weight.format.is_none() && n as u64 != len => {
+            Err(format!("{}{:?} needs {n} bytes, it has {len}", weight.dtype, weight.dims))
         }
         Some(_) => Ok(()),
     }

@@ -138,6 +138,17 @@ impl Engine {
         self.call(inputs, named)
     }
 
+    /// Gives the engine the weights of a plan that `Plan.refit` made of its own: a call has the weights that it began with,
+    /// calls that begin after this returned have the new ones, in contexts and pools of the engine as well. The engine holds
+    /// the weights that it was opened with until it ends.
+    ///
+    /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }'))
+    /// >>> engine = plan.engine()
+    /// >>> engine.refit(plan)                            # or plan.refit(planish.Model("epoch_12.onnx"))
+    fn refit(&self, py: Python<'_>, plan: &crate::plan::Plan) -> PyResult<()> {
+        py.detach(|| self.runs.engine.clone().refit(plan.inner.clone())).or_raise(py)
+    }
+
     /// Runs on a dict of inputs, and gives a dict of outputs.
     ///
     /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }'))

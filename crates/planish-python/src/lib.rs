@@ -83,7 +83,7 @@ mod _planish {
     #[pymodule_export]
     use super::model::Model;
     #[pymodule_export]
-    use super::plan::{Plan, load};
+    use super::plan::{Plan, load, plan_metadata};
     #[pymodule_export]
     use super::port::TensorInfo;
     #[pymodule_export]

@@ -6,7 +6,7 @@ use planish::record::kernel_of;
 use planish::{CertificateState, Device, ErrorKind, Opened};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyDict, PyType};
 
 use crate::engine::Engine;
 use crate::errors::{OrRaise, wrong};
@@ -22,7 +22,7 @@ use crate::model::Model;
 /// array([0., 2.], dtype=float32)
 #[pyclass(frozen, module = "planish")]
 pub(crate) struct Plan {
-    inner: planish::Plan,
+    pub(crate) inner: planish::Plan,
     notes: Vec<String>,
 }
 
@@ -74,6 +74,11 @@ impl Plan {
     #[pyo3(signature = (device="auto", *, threads=None))]
     fn engine(&self, py: Python<'_>, device: &str, threads: Option<usize>) -> PyResult<Engine> {
         Engine::open(py, self.inner.clone(), device, threads, None)
+    }
+
+    /// The same plan without its weights: `refit` with the model that it was built from gives it back.
+    fn strip(&self, py: Python<'_>) -> PyResult<Plan> {
+        Ok(Plan::new(py.detach(|| self.inner.strip()).or_raise(py)?, self.notes.clone()))
     }
 
     /// The name of the model.
@@ -133,6 +138,42 @@ impl Plan {
     fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.steps(py)?.call_method0(intern!(py, "_repr_html_"))
     }
+}
+
+/// What a plan file says of itself, read without the rest of it: versions, targets, shapes, precision, and the pairs of
+/// whoever built it (`metadata`).
+///
+/// >>> planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }')).save("relu.plan")
+/// >>> found = planish.plan_metadata("relu.plan")
+/// >>> found["name"], found["inputs"], found["precision"]
+/// ('g', {'x': 'f32[n]'}, 'fp32')
+#[pyfunction]
+pub(crate) fn plan_metadata(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+    let found = py.detach(|| planish::Plan::metadata(path)).or_raise(py)?;
+    let ports = |list: &[planish::Port]| -> PyResult<Bound<'_, PyDict>> {
+        let dict = PyDict::new(py);
+        list.iter().try_for_each(|port| dict.set_item(&port.name, port.ty.to_string()))?;
+        Ok(dict)
+    };
+    let header = &found.header;
+    let targets: Vec<&str> = header.targets.iter().map(|target| target.device.as_str()).collect();
+    let pairs = PyDict::new(py);
+    header.metadata.iter().try_for_each(|(key, value)| pairs.set_item(key, value))?;
+    let dict = PyDict::new(py);
+    dict.set_item("name", &header.name)?;
+    dict.set_item("producer", &header.producer)?;
+    dict.set_item("format_version", found.format_version)?;
+    dict.set_item("is_current", found.is_current)?;
+    dict.set_item("precision", found.precision())?;
+    dict.set_item("threads", header.threads)?;
+    dict.set_item("targets", targets)?;
+    dict.set_item("inputs", ports(&found.inputs)?)?;
+    dict.set_item("outputs", ports(&found.outputs)?)?;
+    dict.set_item("is_stripped", found.is_stripped)?;
+    dict.set_item("weight_bytes", found.weight_bytes)?;
+    dict.set_item("is_checked", found.certificate == Some(CertificateState::Checked))?;
+    dict.set_item("metadata", pairs)?;
+    Ok(dict)
 }
 
 /// The steps of a plan, as a table.

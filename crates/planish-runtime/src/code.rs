@@ -23,14 +23,20 @@ pub enum CodeFrom {
 impl CodeFrom {
     /// Whether a plan may be opened in this way.
     pub fn check(&self, plan: &Plan) -> Result<(), RunError> {
+        self.check_fingerprint(&plan.header.name, || Ok(plan.fingerprint()?))
+    }
+
+    /// The same of what a plan's signature speaks for; it is asked for only where there is one to be compared.
+    pub fn check_fingerprint(
+        &self,
+        name: &str,
+        fingerprint: impl FnOnce() -> Result<[u8; 32], RunError>,
+    ) -> Result<(), RunError> {
         let CodeFrom::Signed { keys, signature } = self else { return Ok(()) };
         let untrusted = |why: String| {
-            RunError::new(
-                RunErrorKind::Untrusted,
-                format!("the plan `{}` is not trusted: {why}", plan.header.name),
-            )
+            RunError::new(RunErrorKind::Untrusted, format!("the plan `{name}` is not trusted: {why}"))
         };
-        let fingerprint = plan.fingerprint().map_err(|error| untrusted(error.to_string()))?;
+        let fingerprint = fingerprint().map_err(|error| untrusted(error.to_string()))?;
         signature.verify(&fingerprint, keys).map_err(|why| untrusted(why.to_string()))
     }
 

@@ -87,6 +87,7 @@ impl Context {
             queues: Queues::new(list, watched, Meter::new(engine.limits.clone())),
             mode,
             foreign: None,
+            passed: None,
             is_ahead: false,
             options,
             places: Vec::new(),
@@ -103,7 +104,12 @@ impl Context {
         if self.state.is_none() {
             drop(self.finish());
         }
-        self.state.as_deref_mut().ok_or_else(lost)
+        let state = self.state.as_deref_mut().ok_or_else(lost)?;
+        if !Arc::ptr_eq(&self.engine.core, &state.engine.core) {
+            // Weights that no run takes any more are not held.
+            self.engine = state.engine.clone();
+        }
+        Ok(state)
     }
 
     /// Fills memory with NaN before each run from now on: what reads what nobody wrote then shows.
@@ -211,7 +217,7 @@ impl Context {
     ///
     /// # Safety
     /// What [`DeviceView::from_raw`] and [`DeviceTarget::from_raw`] ask for must hold until the run is done. A stream
-    /// must be one of the plan's device, and outlive the context or the next run on another one.
+    /// must be one of the plan's device; it may be destroyed as soon as this returned.
     pub unsafe fn run_device(
         &mut self,
         inputs: &[(&str, DeviceView<'_>)],

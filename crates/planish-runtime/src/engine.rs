@@ -1,6 +1,7 @@
 //! `Engine`: a plan with its backends, its weights in place, shared by contexts.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use planish_kernel::{Backend, Memory, MemoryKind, Region, Target};
 use planish_op::{Limits, Value, ValueType};
@@ -24,8 +25,18 @@ const LEAST: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) core: Arc<Core>,
+    /// What the next runs of all contexts take in its place.
+    newest: Arc<Newest>,
     /// How far a run of its contexts may go.
     pub(crate) limits: Limits,
+}
+
+/// The core that runs take, shared by all clones of an engine and by their contexts.
+#[derive(Debug)]
+struct Newest {
+    core: Mutex<Arc<Core>>,
+    /// How often it was replaced, so that a run asks for one number.
+    n_refits: AtomicU64,
 }
 
 /// A program and its outline, bodies included.
@@ -52,6 +63,9 @@ pub(crate) struct Core {
     pub(crate) input_names: Vec<String>,
     pub(crate) output_names: Vec<String>,
     pub(crate) weights: Weights,
+    managed_weights: bool,
+    /// How many refits came before it.
+    n_refits: u64,
     /// The device that pins the host memory of contexts.
     pub(crate) pinning: Option<Arc<dyn Backend>>,
 }
@@ -217,6 +231,9 @@ impl Engine {
     ) -> Result<Engine, RunError> {
         // Packing weights may compute.
         let _mode = DefaultFloatMode::enter();
+        if plan.stripped.is_some() {
+            return Err(RunError::stripped());
+        }
         if options.managed_weights && plan.device().is_none() {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
             return Err(RunError::new(RunErrorKind::Lacking, message));
@@ -270,10 +287,66 @@ impl Engine {
             Some(device) => device.allocate_pinned(LEAST)?.map(|_| device.clone()),
             None => None,
         };
-        Ok(Engine {
-            core: Arc::new(Core { plan, unit, backends, input_names, output_names, weights, pinning }),
-            limits: Limits::default(),
-        })
+        let managed_weights = options.managed_weights;
+        let core = Arc::new(Core {
+            plan,
+            unit,
+            backends,
+            input_names,
+            output_names,
+            weights,
+            managed_weights,
+            n_refits: 0,
+            pinning,
+        });
+        let newest = Arc::new(Newest { core: Mutex::new(core.clone()), n_refits: AtomicU64::new(0) });
+        Ok(Engine { core, newest, limits: Limits::default() })
+    }
+
+    /// Gives the engine the weights of a plan that is its own but for these, as a refit makes it. Runs that are under way go
+    /// on with the weights that they began with; every run that begins after this returned has the new ones, in contexts
+    /// that were made before as well. The old weights go with the last run, and the last clone of this engine, that has them.
+    pub fn refit(&mut self, plan: Plan) -> Result<(), RunError> {
+        let _mode = DefaultFloatMode::enter();
+        if plan.stripped.is_some() {
+            return Err(RunError::stripped());
+        }
+        // Two at once would leave it open which is the newer one.
+        let mut newest = self.newest.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = newest.clone();
+        if !plan.runs_as(&old.plan) {
+            let message = "the plan is another one than the engine's; an engine takes other weights for its own plan, as \
+                           `Plan::refit` puts them there, and nothing else";
+            return Err(RunError::new(RunErrorKind::Refused, message));
+        }
+        let weights = Weights::place(&plan, &old.backends, old.managed_weights)?;
+        let core = Arc::new(Core {
+            unit: Unit::new(&plan.program),
+            plan,
+            backends: old.backends.clone(),
+            input_names: old.input_names.clone(),
+            output_names: old.output_names.clone(),
+            weights,
+            managed_weights: old.managed_weights,
+            n_refits: old.n_refits + 1,
+            pinning: old.pinning.clone(),
+        });
+        *newest = core.clone();
+        self.newest.n_refits.store(core.n_refits, Ordering::Release);
+        drop(newest);
+        self.core = core;
+        Ok(())
+    }
+
+    /// Takes the newest weights; gives whether they are others than before.
+    pub(crate) fn catch_up(&mut self) -> bool {
+        if self.newest.n_refits.load(Ordering::Acquire) == self.core.n_refits {
+            return false;
+        }
+        let newest = self.newest.core.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_newer = newest.n_refits != self.core.n_refits;
+        self.core = newest;
+        is_newer
     }
 
     /// The same engine, for contexts whose runs may go this far: a run that would make more trips through loops, or
@@ -282,6 +355,7 @@ impl Engine {
         Engine { limits, ..self }
     }
 
+    /// The plan with the weights that this clone was opened or refitted with.
     pub fn plan(&self) -> &Plan {
         &self.core.plan
     }

@@ -114,6 +114,14 @@ impl Error {
         Error::new(ErrorKind::NeedsRebuild { why, command }, message)
     }
 
+    /// The plan has no weights.
+    pub fn stripped() -> Error {
+        let why = "the plan was stripped of its weights".to_string();
+        let command = "planish refit STRIPPED.plan MODEL.onnx -o FULL.plan".to_string();
+        let message = format!("{why}; fill it again with `{command}`");
+        Error::new(ErrorKind::NeedsRebuild { why, command }, message)
+    }
+
     /// A file that cannot be read or written: `doing` is the verb.
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Error {
         let kind = if planish_files::is_out_of_room(error) { ErrorKind::NoRoom } else { ErrorKind::Io };

@@ -40,6 +40,12 @@ impl Frame {
         own.chain(bodies).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
+    /// Forgets what was prepared with weights that are not those of the next run. Nothing is under way.
+    pub(crate) fn unprepare(&mut self) {
+        self.prepared.clear();
+        self.bodies.iter_mut().flatten().for_each(Frame::unprepare);
+    }
+
     /// Bytes of the arena in the memory of a target.
     pub(crate) fn arena_bytes_of(&self, target: usize) -> usize {
         let bodies: usize = self.bodies.iter().flatten().map(|body| body.arena_bytes_of(target)).sum();

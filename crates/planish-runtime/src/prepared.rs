@@ -88,6 +88,12 @@ impl Prepared {
         self.last_dims = dims.iter().map(|dims| dims.unwrap_or(&[]).to_vec()).collect();
     }
 
+    /// Nothing is prepared any more: what kernels were prepared with is another one's now.
+    pub(crate) fn clear(&mut self) {
+        self.forget();
+        self.cache.clear();
+    }
+
     /// There is no last run any more: the next one starts anew.
     pub(crate) fn forget(&mut self) {
         self.last_dims.clear();

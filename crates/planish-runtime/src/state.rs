@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use planish_kernel::{Address, Queue, QueueOptions};
+use planish_kernel::{Address, Event, Queue, QueueOptions};
 use planish_tensor::DefaultFloatMode;
 
 use crate::buffer::{Bindings, Buffer};
@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     /// The caller's stream that the last run was queued on, and the queue over it.
     pub(crate) foreign: Option<(u64, Box<dyn Queue>)>,
+    /// Behind the last run on that stream: what is waited for, since the caller may have destroyed the stream.
+    pub(crate) passed: Option<Box<dyn Event>>,
     /// Whether runs that were not waited for may be under way on the context's own queues.
     pub(crate) is_ahead: bool,
     pub(crate) options: ContextOptions,
@@ -46,6 +48,7 @@ impl Drop for State {
 impl State {
     pub(crate) fn run(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
         self.settle();
+        self.catch_up();
         let _mode = DefaultFloatMode::enter();
         let core = &self.engine.core;
         // Of a run on a stream of the caller, which nobody here waited for.
@@ -104,10 +107,32 @@ impl State {
             // An error of these is told to whoever waits for their results.
             let _ = self.queues.synchronize();
         }
-        if let Some((_, queue)) = &mut self.foreign
-            && !self.mode.waits
-        {
+        if self.foreign.is_some() && !self.mode.waits {
             // An error of that run is the caller's to find on its own stream.
+            let _ = self.passed.as_ref().map(|passed| passed.wait());
+            self.mode.waits = true;
+        }
+    }
+
+    /// Takes the weights that the engine was given last. A run has those that it begins with.
+    fn catch_up(&mut self) {
+        if self.engine.catch_up() {
+            // Runs that were not waited for read the old weights, which may go now.
+            let _ = self.queues.synchronize();
+            let _ = self.passed.as_ref().map(|passed| passed.wait());
+            self.frame.unprepare();
+        }
+    }
+
+    /// Notes where a stream of the caller is, on which a run was just queued.
+    fn note_passed(&mut self) {
+        let Some((_, queue)) = &mut self.foreign else { return };
+        let noted = match &self.passed {
+            Some(passed) => queue.record_at(&**passed),
+            None => queue.record().map(|passed| self.passed = Some(passed)),
+        };
+        if noted.is_err() {
+            // Whoever cannot wait later waits now.
             let _ = queue.synchronize();
             self.mode.waits = true;
         }
@@ -191,6 +216,7 @@ impl State {
         // The context's own queue goes back to its place whatever happens.
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
         self.foreign = Some((stream, self.queues.replace(target, own)));
+        self.note_passed();
         result
     }
 

@@ -20,6 +20,7 @@ use crate::device::Device;
 use crate::model::Model;
 use crate::network::NetworkBuilder;
 use crate::plan::Plan;
+use crate::target::{BuildTarget, as_asked, not_run};
 use crate::{Error, ErrorKind};
 
 /// A quantized model, and how it came about.
@@ -97,6 +98,8 @@ pub struct Simplified {
 pub struct Builder {
     model: Model,
     device: Device,
+    /// In the place of the device, where it is given.
+    target: Option<BuildTarget>,
     options: BuildOptions,
     timings: TimingCache,
     samples: Vec<Sample>,
@@ -110,8 +113,10 @@ impl Builder {
 
     /// A build of a model that was read before.
     pub fn from_model(model: Model) -> Builder {
-        let options = BuildOptions { source: model.source, ..BuildOptions::default() };
-        Builder { model, device: Device::Auto, options, timings: TimingCache::default(), samples: Vec::new() }
+        let metadata = model.properties.iter().cloned().collect();
+        let options = BuildOptions { source: model.source, metadata, ..BuildOptions::default() };
+        let (timings, samples) = (TimingCache::default(), Vec::new());
+        Builder { model, device: Device::Auto, target: None, options, timings, samples }
     }
 
     /// A build of a graph that was made otherwise.
@@ -205,6 +210,40 @@ impl Builder {
     /// Adds shapes that the plan may run at.
     pub fn profile(mut self, profile: Profile) -> Builder {
         self.options.profiles.push(profile);
+        self
+    }
+
+    /// Builds for a target by name, which takes the device's place: `portable`, `avx2` or `avx512` for CPUs that may have less
+    /// than this one; `sm_80`, `sm_90a` and the like, or a GPU's short name, for GPUs that need not be here. Kernels of such a
+    /// GPU are chosen by the timing cache of the options, or by the cost model, and compiled here by NVRTC; nobody runs them,
+    /// so the certificate says [`crate::CertificateState::KernelsNotRun`] until [`Plan::recheck`] ran them there.
+    ///
+    /// ```
+    /// use planish::{Builder, ErrorKind};
+    ///
+    /// let graph: planish::graph::Graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#.parse()?;
+    /// let plan = Builder::from_graph(graph.clone()).target("portable")?.tune_level(0).build()?;
+    /// assert_eq!(plan.record().header.targets[0].needs, ["portable"]);
+    /// assert_eq!(*Builder::from_graph(graph).target("z80").unwrap_err().kind(), ErrorKind::BadOption);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn target(mut self, name: &str) -> Result<Builder, Error> {
+        self.target = Some(BuildTarget::named(name)?);
+        Ok(self)
+    }
+
+    /// Who plans.
+    fn backends(&self) -> Result<Vec<Arc<dyn Backend>>, Error> {
+        match &self.target {
+            Some(target) => target.backends(self.options.timing_cache.as_deref()),
+            None => self.device.backends(),
+        }
+    }
+
+    /// A pair of the user's own that the plan keeps, beside those that the model's file has; of several with one key the last
+    /// counts. [`Plan::metadata`] reads them without opening the plan.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Builder {
+        self.options.metadata.insert(key.into(), value.into());
         self
     }
 
@@ -340,7 +379,7 @@ impl Builder {
     /// What a [`crate::PlanCache`] keeps the plan under; `None` where callbacks or a tactic lock decide what is
     /// built.
     pub fn cache_key(&self) -> Result<Option<String>, Error> {
-        let backends = self.device.backends()?;
+        let backends = self.backends()?;
         Ok(crate::plan_cache::key(&self.options.source, &self.options, &backends))
     }
 
@@ -497,16 +536,23 @@ impl Builder {
     /// # Ok::<(), planish::Error>(())
     /// ```
     pub fn build_until(mut self, stage: Stage) -> Result<Stopped, Error> {
-        let backends = self.device.backends()?;
+        let backends = self.backends()?;
         let graph = self.model.graph();
         planish_compile::build_until(stage, graph, &backends, &self.options, &mut self.timings)
     }
 
     /// Builds the plan, and gives what the passes did and the times that are known now.
     pub fn build_with_report(mut self) -> Result<(Built, TimingCache), Error> {
-        let backends = self.device.backends()?;
+        let backends = self.backends()?;
+        let asked = self.options.clone();
+        let note = self.target.as_ref().and_then(|target| target.settle(&mut self.options));
         let mut built =
             planish_compile::build(self.model.graph(), &backends, &self.options, &mut self.timings)?;
+        built.notes.extend(note);
+        if self.target.as_ref().is_some_and(BuildTarget::is_elsewhere) {
+            built.plan.header.options = as_asked(&built.plan.header.options, &asked);
+            built.plan.certify(vec![not_run()])?;
+        }
         let fixed = match &self.options.profiles[..] {
             [only] => only.ranges.iter().filter(|range| range.min == range.max).collect(),
             _ => Vec::new(),

@@ -63,7 +63,7 @@ impl Engine {
     /// As [`Engine::new`], with options.
     pub fn with_options(plan: Plan, device: Device, options: EngineOptions) -> Result<Engine, Error> {
         // The plan as it was given, before anything is made of it.
-        options.code.check(&plan.inner)?;
+        options.code.check_fingerprint(&plan.inner.header.name, || plan.fingerprint())?;
         let options = match options.code {
             // That is settled.
             CodeFrom::Signed { .. } => EngineOptions { code: CodeFrom::Plan, ..options },
@@ -92,6 +92,35 @@ impl Engine {
     /// hold more memory, or is told to stop from another thread, ends in an error.
     pub fn limited(self, limits: Limits) -> Engine {
         Engine { inner: self.inner.limited(limits) }
+    }
+
+    /// Gives the engine the weights of a plan that [`Plan::refit`] made of its own, atomically: a run has the weights that it
+    /// began with; every run that begins after this returned has the new ones, in contexts and pools of all clones. The old
+    /// ones go with the last run, and the last clone that was not refitted itself, that has them. A plan that is another one
+    /// is an error of kind [`ErrorKind::Refused`], and the engine stays as it was.
+    ///
+    /// ```
+    /// # #[cfg(feature = "build")] {
+    /// use planish::{Builder, DType, Device, Engine, Model, NetworkBuilder, Session, Tensor};
+    ///
+    /// let model = |scale: f32| -> Result<Model, planish::Error> {
+    ///     let mut net = NetworkBuilder::new("linear");
+    ///     let x = net.input("x", DType::F32, "batch,2")?;
+    ///     let y = net.linear(x, Tensor::new(&[2, 2], vec![scale, 0., 0., scale])?, None)?;
+    ///     net.output("y", y)?;
+    ///     Model::from_network(net)
+    /// };
+    /// let plan = Builder::from_model(model(1.0)?).tune_level(0).build()?;
+    /// let mut engine = Engine::new(plan.clone(), Device::Auto)?;
+    /// let (mut session, x) = (Session::new(&engine)?, Tensor::new(&[1, 2], vec![1f32, 2.])?);
+    /// assert_eq!(session.infer(&x)?.tensors()[0], x);
+    /// engine.refit(plan.refit(&model(3.0)?)?)?;
+    /// assert_eq!(session.infer(&x)?.tensors()[0], Tensor::new(&[1, 2], vec![3f32, 6.])?);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refit(&mut self, plan: Plan) -> Result<(), Error> {
+        self.inner.refit(plan.inner)
     }
 
     /// A context with as many threads as the plan was built for.

@@ -228,6 +228,7 @@
 mod accuracy;
 #[cfg(feature = "build")]
 mod builder;
+mod bundle;
 #[cfg(feature = "build")]
 mod calibration;
 #[cfg(feature = "build")]
@@ -264,12 +265,15 @@ mod slide;
 #[cfg(feature = "build")]
 mod summary;
 #[cfg(feature = "build")]
+mod target;
+#[cfg(feature = "build")]
 mod work;
 
 #[cfg(feature = "build")]
 pub use accuracy::Accuracy;
 #[cfg(feature = "build")]
 pub use builder::{Builder, Pruned, Quantized, Simplified};
+pub use bundle::Bundle;
 #[cfg(feature = "build")]
 pub use calibration::{Calibration, CalibrationBuilder, Sample};
 #[cfg(feature = "build")]
@@ -298,8 +302,8 @@ pub use planish_compile::{
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};
 #[doc(inline)]
 pub use planish_plan::{
-    Certificate, CertificateState, Check, MAX_SIGNATURE_FILE, Outcome, PrivateKey, Profile, PublicKey,
-    Signature, SignatureError, SymbolRange,
+    Certificate, CertificateState, Check, MAX_SIGNATURE_FILE, Outcome, PlanMetadata, Port, PrivateKey,
+    Profile, PublicKey, Signature, SignatureError, SymbolRange,
 };
 #[cfg(feature = "build")]
 #[doc(inline)]
@@ -342,8 +346,8 @@ pub mod record {
     pub use planish_kernel::Target;
     #[doc(inline)]
     pub use planish_plan::{
-        Control, Evidence, Plan, PlanError, PlanErrorKind, Program, Step, StepKind, Storage, Timing, Value,
-        Variant, Weight, is_plan,
+        Control, Evidence, Header, Plan, PlanError, PlanErrorKind, Program, Step, StepKind, Storage, Timing,
+        Value, Variant, Weight, is_plan,
     };
 
     /// The kernel of a step, or how else it is run. [The module](self) has an example.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use planish_import::{DeclaredShapes, ImportError, ImportErrorKind, UnsupportedNode};
 use planish_ir::Graph;
-use planish_tensor::Bytes;
+use planish_tensor::{Bytes, Tensor};
 
 use crate::error::of_import;
 use crate::network::NetworkBuilder;
@@ -29,6 +29,8 @@ pub struct Model {
     graph: Graph,
     pub(crate) source: [u8; 32],
     pub(crate) declared: DeclaredShapes,
+    /// Free pairs of keys and values that its file has.
+    pub(crate) properties: Vec<(String, String)>,
 }
 
 impl Model {
@@ -85,6 +87,44 @@ impl Model {
         &self.graph
     }
 
+    /// The model with other elements in some of its weights, by name: each of the type and sizes that it has.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, Model, NetworkBuilder, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("scale");
+    /// let x = net.input("x", DType::F32, "batch,3")?;
+    /// let scale = net.constant("scale", Tensor::vector(vec![1f32, 2., 3.]))?;
+    /// let y = net.mul(x, scale)?;
+    /// net.output("y", y)?;
+    /// let model = Model::from_network(net)?;
+    /// let newer = model.with_weights(&[("scale".to_string(), Tensor::vector(vec![4f32, 5., 6.]))])?;
+    /// assert_ne!(newer.hash(), model.hash());
+    /// let plan = Builder::from_model(model).tune_level(0).build()?.refit(&newer)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_weights(&self, weights: &[(String, Tensor)]) -> Result<Model, Error> {
+        let mut newer = self.clone();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.source);
+        for (name, tensor) in weights {
+            let known = self.graph.find(name).and_then(|id| Some((id, self.graph.value(id).constant()?)));
+            let refused = |why: String| Error::new(ErrorKind::BadOption, why);
+            let (id, old) = known.ok_or_else(|| refused(format!("the model has no weight `{name}`")))?;
+            let of = |tensor: &Tensor| format!("{}{:?}", tensor.dtype(), tensor.shape());
+            // Integers may be shapes and axes, which types were inferred from.
+            if !old.dtype().is_float() {
+                return Err(refused(format!("`{name}` is {}; weights of floats can be replaced", of(old))));
+            }
+            if !newer.graph.set_elements(id, tensor.clone()) {
+                return Err(refused(format!("the weight `{name}` is {}, {} is given", of(old), of(tensor))));
+            }
+            hasher.update(name.as_bytes()).update(&[0]).update(tensor.bytes());
+        }
+        newer.source = *hasher.finalize().as_bytes();
+        Ok(newer)
+    }
+
     /// How many layers (MatMul, Gemm, Conv) have weights that are 2:4 sparse along the sum, and how many have constant weights.
     /// [`crate::Builder::sparsity`] has an example.
     pub fn sparse_layers(&self) -> (usize, usize) {
@@ -134,7 +174,7 @@ impl From<Graph> for Model {
         // The text has the number and the length of each.
         printed.constants.iter().for_each(|constant| _ = hasher.update(constant.bytes()));
         let source = *hasher.finalize().as_bytes();
-        Model { graph, source, declared: DeclaredShapes::default() }
+        Model { graph, source, declared: DeclaredShapes::default(), properties: Vec::new() }
     }
 }
 
@@ -154,7 +194,8 @@ fn import(folder: Option<&Path>, bytes: &Bytes) -> Result<Model, ImportError> {
         hasher.update(constant.bytes());
     }
     let source = *hasher.finalize().as_bytes();
-    Ok(Model { graph: imported.graph, source, declared: imported.declared })
+    let (graph, declared, properties) = (imported.graph, imported.declared, imported.metadata);
+    Ok(Model { graph, source, declared, properties })
 }
 
 /// Why a file is not a usable model.

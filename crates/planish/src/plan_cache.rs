@@ -167,6 +167,7 @@ pub(crate) fn key(
     add(&blake3::Hash::from_bytes(*source).to_hex());
     add(&format!("{options:?}"));
     add(&format!("{:?} {:?} {}", options.profiles, options.tune_at, options.verify));
+    add(&format!("{:?}", options.metadata));
     for backend in backends {
         add(&format!("{:?}", backend.target()));
         backend.versions(&|source| options.takes_source(source)).iter().for_each(|version| add(version));

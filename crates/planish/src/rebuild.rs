@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use planish_compile::{BuildOptions, Built, Progress, TimingCache, recover};
+use planish_kernel::Backend;
 use planish_plan::{PlanError, Recipe};
 
-use crate::device::{Device, unpack};
+use crate::bundle::Bundle;
+use crate::device::{Device, is_accelerated, unpack};
 use crate::plan::Plan;
 use crate::{Error, ErrorKind};
 
@@ -113,12 +115,18 @@ impl Plan {
     /// built again.
     pub fn open_for(path: impl AsRef<Path>, device: Device) -> Result<Opened, Error> {
         let path = path.as_ref();
+        if Bundle::is_one(path) {
+            return Bundle::open(path)?.best_plan(device)?.fit(device);
+        }
         open_for(planish_plan::Plan::open(path), || Recipe::open(path), device)
     }
 
     /// The same from a copy of the file in memory, as [`Plan::open_copied`] makes it. [`Rebuild`] has an example.
     pub fn open_copied_for(path: impl AsRef<Path>, device: Device) -> Result<Opened, Error> {
         let path = path.as_ref();
+        if Bundle::is_one(path) {
+            return Bundle::open_copied(path)?.best_plan(device)?.fit(device);
+        }
         open_for(planish_plan::Plan::open_copied(path), || Recipe::open_copied(path), device)
     }
 
@@ -159,12 +167,12 @@ fn unfit(plan: &planish_plan::Plan, device: Device) -> Result<Option<String>, Er
     }
     let backends = device.backends()?;
     let fits = plan.header.targets.len() == backends.len()
-        && plan
-            .header
-            .targets
-            .iter()
-            .zip(&backends)
-            .all(|(target, backend)| planish_runtime::fits(target, &**backend));
+        && plan.header.targets.iter().zip(&backends).all(|(target, backend)| {
+            // What a plan for a GPU leaves to the CPU is not worth a build of its own.
+            let is_aside = target.backend == "cpu" && is_accelerated(&plan.header.targets);
+            let fits = |backend: &dyn Backend| planish_runtime::fits(target, backend);
+            fits(&**backend) || (is_aside && device.backend_for(target).is_ok_and(|own| fits(&*own)))
+        });
     if fits {
         return Ok(None);
     }

@@ -39,6 +39,36 @@ impl Plan {
         Ok(refitted.plan.into())
     }
 
+    /// The plan without its weights, about as large as its program: for whoever has the model. [`Plan::refit`] with that
+    /// model gives the plan that was stripped, bit by bit, with its certificate. A plan whose weights no model gives back, one
+    /// with layers of 8 bits by a calibration, is an error of kind [`crate::ErrorKind::Refused`].
+    ///
+    /// ```
+    /// use planish::{Builder, Device, Engine, Model, NetworkBuilder, DType, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("linear");
+    /// let x = net.input("x", DType::F32, "batch,64")?;
+    /// let y = net.linear(x, Tensor::new(&[64, 64], vec![0.5f32; 4096])?, None)?;
+    /// net.output("y", y)?;
+    /// let model = Model::from_network(net)?;
+    /// let plan = Builder::from_model(model.clone()).tune_level(0).build()?;
+    /// let stripped = plan.strip()?;
+    /// assert!(stripped.is_stripped() && stripped.file_bytes()? + 4096 < plan.file_bytes()?);
+    /// let error = Engine::new(stripped.clone(), Device::Auto).unwrap_err();
+    /// assert!(error.to_string().contains("planish refit"));
+    /// assert_eq!(stripped.refit(&model)?.fingerprint()?, plan.fingerprint()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn strip(&self) -> Result<Plan, Error> {
+        Ok(planish_compile::strip(&self.inner)?.into())
+    }
+
+    /// The plan with its weights as the model has them, packed for no kernel: engines pack them when they are opened, which
+    /// takes time and memory. Plans of one model for several targets then share their weights in a [`crate::Bundle`].
+    pub fn with_plain_weights(&self) -> Result<Plan, Error> {
+        Ok(planish_compile::canonical(&self.inner, &unpack)?.into())
+    }
+
     /// The plan with a new certificate: its self-check is run again, against the graph that it carries. A plan that does
     /// not compute that is an error of kind [`crate::ErrorKind::CheckFailed`]. [`Plan::refit`] has an example.
     pub fn recheck(&self) -> Result<Plan, Error> {
@@ -48,7 +78,11 @@ impl Plan {
     /// What the plan runs on, where that is here.
     fn own_backends(&self) -> Result<Vec<Arc<dyn Backend>>, Error> {
         match self.clone().fit(Device::Auto)? {
-            Opened::Fits(_) => Device::Auto.settled_for(&self.inner.header.targets).backends(),
+            Opened::Fits(_) => {
+                let targets = &self.inner.header.targets;
+                let device = Device::Auto.settled_for(targets);
+                targets.iter().map(|target| device.backend_for(target)).collect()
+            }
             Opened::NeedsRebuild(rebuild) => Err(Error::needs_rebuild(rebuild.why())),
         }
     }
@@ -120,6 +154,63 @@ mod tests {
             // And back again.
             assert_eq!(answer(newer.refit(&model(1, 0.1, 10)).unwrap()), answer(plan));
         }
+    }
+
+    /// Eight threads run while the weights change; every result is of the old or of the new ones.
+    #[test]
+    fn an_engine_is_refitted_under_running_contexts() {
+        use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+        use std::time::{Duration, Instant};
+
+        use crate::View;
+
+        let old = builder(model(1, 0.1, 10), false).build().unwrap();
+        let new = old.refit(&model(2, 0.1, 10)).unwrap();
+        let mut engine = Engine::new(old.clone(), Device::Cpu).unwrap();
+        let (of_old, of_new) = (answer(old.clone()), answer(new.clone()));
+        let x = Random::new(99).floats(&[2, 3, 12, 12]);
+        let (stop, n_seen) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let (clone, seen_of) =
+            (engine.clone(), |of_new: bool| n_seen[usize::from(of_new)].load(Ordering::SeqCst));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut context = clone.context().unwrap();
+                    while !stop.load(Ordering::SeqCst) {
+                        let outputs = context.run(&[("x", View::from(&x))]).unwrap();
+                        let y = outputs.get("y").unwrap();
+                        let is = |known: &Tensor| y.bytes() == &known.bytes()[..];
+                        assert!(is(&of_old) || is(&of_new), "of neither weights");
+                        n_seen[usize::from(is(&of_new))].fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            let begun = Instant::now();
+            for turn in 0.. {
+                let (plan, is_new) = if turn % 2 == 0 { (&new, true) } else { (&old, false) };
+                let before = seen_of(is_new);
+                engine.refit(plan.clone()).unwrap();
+                // Until somebody had them.
+                while seen_of(is_new) == before && begun.elapsed() < Duration::from_secs(60) {
+                    std::thread::yield_now();
+                }
+                if turn >= 20 && is_new {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::SeqCst);
+        });
+        assert!(seen_of(true) >= 10 && seen_of(false) >= 10, "{n_seen:?}");
+        // A context that was made before, and a clone, have the new ones.
+        let mut session = Session::new(&clone).unwrap();
+        assert_eq!(session.infer(&x).unwrap().into_tensors().remove(0), of_new);
+        // Another plan is refused, and nothing changes.
+        let other = builder(model(1, 0.1, 11), false).build().unwrap();
+        assert_eq!(*engine.refit(other).unwrap_err().kind(), ErrorKind::Refused);
+        assert!(
+            engine.refit(old.strip().unwrap()).unwrap_err().to_string().contains("stripped of its weights")
+        );
+        assert_eq!(session.infer(&x).unwrap().into_tensors().remove(0), of_new);
     }
 
     #[test]

@@ -10,6 +10,9 @@ pub(crate) struct Refit {
     pub(crate) plan: PathBuf,
     /// A model of the same graph, with other weights
     pub(crate) model: PathBuf,
+    /// Take some of the weights from a numpy .npz file, one array each, by their names in the model; all others are the model's
+    #[arg(long, value_name = "FILE.npz")]
+    pub(crate) weights: Option<PathBuf>,
     /// Where the plan with these weights goes
     #[arg(short, long, value_name = "OUT.plan")]
     pub(crate) output: PathBuf,

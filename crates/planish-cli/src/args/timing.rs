@@ -35,6 +35,9 @@ pub(crate) struct TimingMerge {
     /// The merged timing cache; entries that are already in this file are kept
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+    /// Say which times of one tactic on one kind of device are more than this many percent apart
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    pub(crate) threshold: f64,
     #[command(flatten)]
     pub(crate) json: Json,
 }

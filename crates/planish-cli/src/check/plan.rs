@@ -18,7 +18,7 @@ use crate::ending::Answer;
 use crate::memory::Needs;
 use crate::stats::Stats;
 use crate::watch::Watch;
-use crate::{calibrate, inspect_plan, load, print, say_note};
+use crate::{bundle, calibrate, inspect_plan, load, print, say_note};
 
 /// How a point ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(super) fn command(args: &Check, out: &mut dyn Write) -> Result<Answer> {
         Err(error) => return Err(error.into()),
     };
     if let Ok(checked) = &checked {
-        checked.save(&args.model)?;
+        bundle::save_over(checked, &args.model)?;
     }
     let engine = load::engine(&args.model, plan.clone(), Device::Auto, &Opening::default())?;
     let measured = Measured::new(args, &engine)?;

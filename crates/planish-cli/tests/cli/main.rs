@@ -16,6 +16,7 @@ mod hunt;
 mod inspect;
 mod limits;
 mod peaks;
+mod plan_life;
 mod polygraphy;
 mod progress;
 mod quantize;

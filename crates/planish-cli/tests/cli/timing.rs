@@ -32,7 +32,17 @@ fn files_are_joined_and_compared() {
     let folder = Folder::new("timing-merge");
     let (a, b) = (folder.put("a", A.as_bytes()), folder.put("b", B.as_bytes()));
     let all = folder.path("all").display().to_string();
-    succeeds(&["timing", "merge", &a, &b, "-o", &all]);
+    let said = succeeds(&["timing", "merge", &a, &b, "-o", &all]).stdout;
+    for line in [
+        "device  cpu a: 2 times, 1 measured more than 10 % apart\n",
+        "device  cpu b: 1 times\n",
+        "apart   900 ns to 1800 ns, 1800 ns kept: fast@1  Relu f32[4]\n",
+    ] {
+        assert!(said.contains(line), "{line}{said}");
+    }
+    assert!(
+        !succeeds(&["timing", "merge", &a, &b, "-o", &all, "--threshold", "100"]).stdout.contains("apart")
+    );
     let text = fs::read_to_string(&all).unwrap();
     assert!(text.contains("cpu a\tRelu f32[4]\tfast@1\t1800\t0\t9\n") && text.lines().count() == 5, "{text}");
     let ended = planish(&["timing", "diff", &a, &b]);
@@ -40,6 +50,39 @@ fn files_are_joined_and_compared() {
     assert!(ended.stdout.starts_with("+100 %  900 ns -> 1800 ns  fast@1  Relu f32[4]\n"), "{}", ended.stdout);
     assert_eq!(planish(&["timing", "diff", &a, &b, "--threshold", "100"]).code, Some(0));
     assert_eq!(planish(&["timing", "diff", &all, &all]).code, Some(0));
+}
+
+/// Machines of three kinds, each with its own times: what comes of them does not depend on who came first.
+#[test]
+fn a_fleet_is_merged_in_any_order() {
+    let folder = Folder::new("timing-fleet");
+    let mut files: Vec<String> = Vec::new();
+    for machine in 0..24u64 {
+        let mut text = "planish timings 1\n".to_string();
+        for problem in 0..4 {
+            let (ns, spread, samples) =
+                (1000 + 37 * ((machine * 7 + problem) % 24), machine % 5, 5 + machine % 3);
+            text += &format!("gpu {}\tRelu f32[{problem}]\tfast@1\t{ns}\t{spread}\t{samples}\n", machine % 3);
+        }
+        files.push(folder.put(&format!("m{machine}"), text.as_bytes()));
+    }
+    let merged = |files: &[String], name: &str| {
+        let output = folder.path(name).display().to_string();
+        let mut words = vec!["timing", "merge", "-o", &output, "--json"];
+        words.extend(files.iter().map(String::as_str));
+        let report: serde_json::Value = serde_json::from_str(&succeeds(&words).stdout).unwrap();
+        (fs::read_to_string(&output).unwrap(), report)
+    };
+    let (text, report) = merged(&files, "forwards");
+    assert_eq!(report["entries"], 12);
+    assert_eq!(report["devices"]["gpu 1"], 4);
+    assert_eq!(report["conflicts"].as_array().unwrap().len(), 12);
+    // Of most samples.
+    let samples = |line: &str| line.split('\t').nth(5).unwrap().to_string();
+    assert!(text.lines().filter(|line| line.starts_with("gpu 2")).all(|line| samples(line) == "7"), "{text}");
+    files.reverse();
+    let (backwards, other) = merged(&files, "backwards");
+    assert_eq!((backwards, &other["conflicts"]), (text, &report["conflicts"]));
 }
 
 #[test]

@@ -37,10 +37,15 @@ impl Stream {
     /// A stream that someone else made and destroys.
     ///
     /// # Safety
-    /// `raw` must be a stream of the context's device, and live as long as this value; memory that work on it
-    /// uses must not be dropped before that work is done.
+    /// `raw` must be a stream of the context's device, and live as long as anything is done with this value but dropping
+    /// it; memory that work on it uses must not be dropped before that work is done.
     pub unsafe fn foreign(context: &Arc<Context>, raw: CUstream) -> Stream {
         Stream { context: Arc::clone(context), raw, owned: false, end: OnceLock::new() }
+    }
+
+    /// Whether it is ours to wait for at any time: one that someone else made may be gone.
+    pub fn is_owned(&self) -> bool {
+        self.owned
     }
 
     /// Whether it is the default stream, NULL or CU_STREAM_LEGACY (1): the driver captures nothing on that one.

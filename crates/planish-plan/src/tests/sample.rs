@@ -124,6 +124,10 @@ pub(crate) fn plan() -> Plan {
         }],
         tuned_at: vec![("batch".to_string(), 8), ("n".to_string(), 0)],
         threads: 2,
+        metadata: vec![
+            ("author".to_string(), "somebody".to_string()),
+            ("labels".to_string(), "cat\ndog".to_string()),
+        ],
     };
     Plan {
         header,
@@ -187,5 +191,6 @@ pub(crate) fn plan() -> Plan {
             Code { key: "gemm fake9 6a".to_string(), bytes: Bytes::from_vec(vec![0x7fu8, 0x45, 0x4c]) },
             Code { key: "gemm fake9 6b".to_string(), bytes: Bytes::from_vec(vec![1u8; 200]) },
         ],
+        stripped: None,
     }
 }

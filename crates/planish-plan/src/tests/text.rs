@@ -15,6 +15,8 @@ fn the_sample_reads_well() {
         target 1 device fake [] ""
         profile 0 batch=1..8..32
         tuned at batch=8 n=0
+        metadata "author" "somebody"
+        metadata "labels" "cat\ndog"
         weight 0 "conv1.weight" f32[4, 3, 3, 3] as panels32, 500 bytes
         weight 1 "conv1.bias" f32[4], 16 bytes
         constant #0 is weight 1

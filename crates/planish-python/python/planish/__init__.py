@@ -28,6 +28,7 @@ from ._planish import (
     is_plan,
     load,
     look_in_packages as _look_in_packages,
+    plan_metadata,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "export",
     "is_plan",
     "load",
+    "plan_metadata",
 ]
 
 # The `nvidia-*` wheels of this environment, wherever this Python was started from.
