@@ -1,10 +1,6 @@
 //! The command line's words.
 
-<<<<<<< HEAD
 mod bundle;
-=======
-mod border;
->>>>>>> 4c917406 (io, state, pipeline: borders of plans (--io, --pre, --post), states kept between runs (--state), several engines in one memory (Pipeline), scratch memory of the caller's or shared)
 mod calibrate;
 mod check;
 mod compare;
@@ -29,11 +25,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-<<<<<<< HEAD
 pub(crate) use bundle::Bundle;
-=======
-pub(crate) use border::Bordering;
->>>>>>> 4c917406 (io, state, pipeline: borders of plans (--io, --pre, --post), states kept between runs (--state), several engines in one memory (Pipeline), scratch memory of the caller's or shared)
 pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
 pub(crate) use check::Check;
 pub(crate) use compare::{Compare, Runs, Subject};
@@ -316,8 +308,6 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_winograd: bool,
     #[command(flatten)]
-    pub(crate) border: Bordering,
-    #[command(flatten)]
     pub(crate) with: RunWith,
 }
 
@@ -438,8 +428,6 @@ pub(crate) struct Building {
     /// For int8: integers also where a wider precision is measured to be faster
     #[arg(long)]
     pub(crate) obey_precision: bool,
-    #[command(flatten)]
-    pub(crate) border: Bordering,
     /// Fixed input shapes, as in x:1x3x224x224,mask:1x16; the plan runs at these only
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,

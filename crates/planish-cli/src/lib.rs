@@ -4,7 +4,6 @@
 mod anatomy;
 mod args;
 mod bench;
-mod border;
 mod build;
 mod bundle;
 mod calibrate;

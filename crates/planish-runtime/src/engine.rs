@@ -13,8 +13,6 @@ use crate::context::{Context, ContextOptions};
 use crate::error::{RunError, RunErrorKind};
 use crate::outline::Outline;
 use crate::pool::ContextPool;
-use crate::scratch::{Allocator, Scratch};
-use crate::states::{self, StatePair};
 use crate::weights::{WeightPlace, Weights};
 
 /// The version of Planish, which plans name as their producer. Kernels and packings belong to one version.
@@ -31,9 +29,6 @@ pub struct Engine {
     newest: Arc<Newest>,
     /// How far a run of its contexts may go.
     pub(crate) limits: Limits,
-    /// Where its contexts have the memory between steps from, where it is not their own.
-    pub(crate) scratch: Option<Scratch>,
-    pub(crate) allocator: Option<Arc<dyn Allocator>>,
 }
 
 /// The core that runs take, shared by all clones of an engine and by their contexts.
@@ -73,8 +68,6 @@ pub(crate) struct Core {
     n_refits: u64,
     /// The device that pins the host memory of contexts.
     pub(crate) pinning: Option<Arc<dyn Backend>>,
-    /// Inputs that are what outputs were in the run before.
-    pub(crate) states: Vec<StatePair>,
 }
 
 impl Unit {
@@ -277,7 +270,6 @@ impl Engine {
             return Err(RunError::needs_rebuild(why));
         }
         check_host_memory(&plan.program, &backends)?;
-        let states = states::of_plan(&plan)?;
         let code = options.code.taken_from(&plan)?;
         for backend in backends.iter_mut().filter(|backend| backend.memory_kind() == MemoryKind::Device) {
             // Each piece of code names what it is made for; a backend that cannot use one leaves it.
@@ -295,7 +287,6 @@ impl Engine {
             Some(device) => device.allocate_pinned(LEAST)?.map(|_| device.clone()),
             None => None,
         };
-<<<<<<< HEAD
         let managed_weights = options.managed_weights;
         let core = Arc::new(Core {
             plan,
@@ -356,23 +347,6 @@ impl Engine {
         let is_newer = newest.n_refits != self.core.n_refits;
         self.core = newest;
         is_newer
-=======
-        Ok(Engine {
-            core: Arc::new(Core {
-                plan,
-                unit,
-                backends,
-                input_names,
-                output_names,
-                weights,
-                pinning,
-                states,
-            }),
-            limits: Limits::default(),
-            scratch: None,
-            allocator: None,
-        })
->>>>>>> 4c917406 (io, state, pipeline: borders of plans (--io, --pre, --post), states kept between runs (--state), several engines in one memory (Pipeline), scratch memory of the caller's or shared)
     }
 
     /// The same engine, for contexts whose runs may go this far: a run that would make more trips through loops, or
@@ -381,21 +355,7 @@ impl Engine {
         Engine { limits, ..self }
     }
 
-<<<<<<< HEAD
     /// The plan with the weights that this clone was opened or refitted with.
-=======
-    /// The same engine, for contexts that share their memory between steps with those of other engines: runs of all of them
-    /// go one after the other.
-    pub fn sharing(self, scratch: &Scratch) -> Engine {
-        Engine { scratch: Some(scratch.clone()), ..self }
-    }
-
-    /// The same engine, for contexts that have their memory between steps from a caller's allocator.
-    pub fn allocating(self, allocator: Arc<dyn Allocator>) -> Engine {
-        Engine { allocator: Some(allocator), ..self }
-    }
-
->>>>>>> 4c917406 (io, state, pipeline: borders of plans (--io, --pre, --post), states kept between runs (--state), several engines in one memory (Pipeline), scratch memory of the caller's or shared)
     pub fn plan(&self) -> &Plan {
         &self.core.plan
     }
@@ -421,11 +381,6 @@ impl Engine {
             PortInfo { name: value.name.clone(), ty: value.ty.clone() }
         };
         list.iter().map(port).collect()
-    }
-
-    /// Inputs that are what outputs were in the run before.
-    pub fn states(&self) -> &[StatePair] {
-        &self.core.states
     }
 
     /// Bytes of all weights, each in the form that kernels read.
