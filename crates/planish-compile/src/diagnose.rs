@@ -321,8 +321,15 @@ pub fn layer_of(graph: &Graph, program: &Program, step: &Step) -> String {
 pub fn low_layers(graph: &Graph, precision: Precision) -> Vec<String> {
     let dtype = |id: &Option<ValueId>| id.and_then(|id| graph.value(id).ty.as_tensor().map(|ty| ty.dtype));
     let is_dequantized = |id: &Option<ValueId>| {
-        let maker = id.and_then(|id| graph.value(id).producer).map(|node| &graph.node(node).op);
-        matches!(maker, Some(Op::DequantizeLinear(_)))
+        let made_by =
+            |id: &Option<ValueId>| id.and_then(|id| graph.value(id).producer).map(|node| graph.node(node));
+        let maker = made_by(id);
+        // Attention reads numbers of 8 bits as floats of 16.
+        let before = match maker {
+            Some(Node { op: Op::Cast(_), inputs, .. }) => inputs.first().and_then(made_by),
+            _ => maker,
+        };
+        matches!(before, Some(Node { op: Op::DequantizeLinear(_), .. }))
     };
     let is_stored = |node: &Node| node.outputs.first().and_then(dtype) == precision.storage();
     let are_stored = graph.nodes().any(|(_, node)| is_stored(node));

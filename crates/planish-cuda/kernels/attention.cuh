@@ -33,6 +33,22 @@ struct Scorer {
     past = a.n_past;
   }
 
+  // What is added to the score of a key, times log2 e, where it is the same for all queries.
+  PL_INLINE float added(int key) const {
+    if (key >= n_keys) return HIDDEN;
+#if HAS_MASK
+    if (key >= mask_keys) return HIDDEN;
+    const MASK_T m = mask[(i64)key * mask_step];
+#if MASK_BOOL
+    return m.byte != 0 ? 0.0f : HIDDEN;
+#else
+    return po_widen(m) * LOG2_E;
+#endif
+#else
+    return 0.0f;
+#endif
+  }
+
   // The score of a query and a key from their product: times log2 e, so that weights are powers of two.
   PL_INLINE float of(float product, int query, int key) const {
     if (key >= n_keys) return HIDDEN;
@@ -83,7 +99,8 @@ PL_INLINE void store_eight(Y_T* to, const float (&v)[8], int left, const Attenti
 }
 
 // Takes the operands to a head of a batch; a head of queries may share its keys and values with others.
-PL_INLINE Scorer at_head(const AttentionArgs& a, int batch, int head, const T*& q, const T*& k, const T*& v, Y_T*& y,
+template <class S>
+PL_INLINE Scorer at_head(const AttentionArgs& a, int batch, int head, const S*& q, const S*& k, const S*& v, Y_T*& y,
                          const MASK_T* mask) {
   const int shared = head / a.sharers;
   q += head_at(a.queries, batch, head);
@@ -111,8 +128,8 @@ template <int N_VALUES> struct Running {
     for (int h = 0; h < 2; h++) { most[h] = HIDDEN; total[h] = 0.0f; }
   }
 
-  // Scores become weights, and what was summed is scaled to their greatest. `power` is of two.
-  template <int N, class F> PL_INLINE void weigh(float (&s)[N][4], F power) {
+  // Scores times a factor above zero become weights, and what was summed is scaled to their greatest. `power` is of two.
+  template <int N, class F> PL_INLINE void weigh(float (&s)[N][4], F power, float factor = 1.0f) {
     float top[2] = {most[0], most[1]};
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -124,7 +141,7 @@ template <int N_VALUES> struct Running {
       top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 1));
       top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 2));
       const float base = base_of(top[h]);
-      const float kept = power(most[h] - base);
+      const float kept = power((most[h] - base) * factor), offset = -base * factor;
       most[h] = top[h];
       total[h] *= kept;
 #pragma unroll
@@ -133,7 +150,7 @@ template <int N_VALUES> struct Running {
       for (int i = 0; i < N; i++) {
 #pragma unroll
         for (int e = 2 * h; e < 2 * h + 2; e++) {
-          s[i][e] = power(s[i][e] - base);
+          s[i][e] = power(fmaf(s[i][e], factor, offset));
           total[h] += s[i][e];
         }
       }

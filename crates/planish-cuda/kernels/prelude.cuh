@@ -578,6 +578,18 @@ PL_INLINE void e4m3_numbers(float& lo, float& hi, u32 pair) {
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((u16)pair));
   lo = Pair<f16>::lo(halves), hi = Pair<f16>::hi(halves);
 }
+// The same two as numbers of 16 bits, which hold them exactly.
+template <class H> PL_INLINE u32 e4m3_halves(u32 pair);
+template <> PL_INLINE u32 e4m3_halves<f16>(u32 pair) {
+  u32 halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((u16)pair));
+  return halves;
+}
+template <> PL_INLINE u32 e4m3_halves<bf16>(u32 pair) {
+  float lo, hi;
+  e4m3_numbers(lo, hi, pair);
+  return Pair<bf16>::pack(lo, hi);
+}
 #else
 PL_INLINE u32 e4m3_code(float v) {
   const u32 bits = __float_as_uint(v), magnitude = bits & 0x7fffffffu;
@@ -595,6 +607,9 @@ PL_INLINE float e4m3_number(u32 code) {
 }
 PL_INLINE u32 e4m3_pair(float lo, float hi) { return e4m3_code(lo) | e4m3_code(hi) << 8; }
 PL_INLINE void e4m3_numbers(float& lo, float& hi, u32 pair) { lo = e4m3_number(pair & 255u), hi = e4m3_number(pair >> 8 & 255u); }
+template <class H> PL_INLINE u32 e4m3_halves(u32 pair) {
+  return Pair<H>::pack(e4m3_number(pair & 255u), e4m3_number(pair >> 8 & 255u));
+}
 #endif
 #ifndef PL_ON_HOST
 PL_INLINE void store_shared(u32 to, e4m3 v) { store_shared(to, (i8)v.bits); }

@@ -1,5 +1,5 @@
 //! Which nodes one CUDA kernel may cover together: chains after products and norms, products of 8 bits or with weights of few
-//! bits, norms and attention whose results are rounded to 8 bits, and groups of pointwise nodes.
+//! bits, norms and attention whose results are rounded to 8 bits, attention of 8 bits, and groups of pointwise nodes.
 
 use planish_kernel::{Fusion, Proposal, Ref, Whole};
 use planish_op::Op;
@@ -27,6 +27,7 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     all.extend((0..n_nodes).flat_map(|node| FUSION.weight_only(whole, node)));
     all.extend(casts(whole));
     all.extend((0..n_nodes).filter_map(|node| to_integers(whole, node)));
+    all.extend((0..n_nodes).flat_map(|node| of_bytes(whole, node)));
     all.extend((0..n_nodes).flat_map(|node| rounded_to_integers(whole, node)));
     all.extend(FUSION.propose(whole));
     all
@@ -95,6 +96,42 @@ fn rounded_to_integers(whole: &Whole, main: u32) -> Vec<Proposal> {
         users.iter().all(|user| nodes.contains(user) || *user > last)
     };
     all.filter(is_first).map(|nodes| Proposal { nodes }).collect()
+}
+
+/// An attention with what leads from floats of 8 bits to its queries, keys and values, and the same with the rounding of its
+/// results to 8 bits.
+fn of_bytes(whole: &Whole, main: u32) -> Vec<Proposal> {
+    let node = |at: u32| &whole.region.nodes[at as usize];
+    if !matches!(node(main).op, Op::Attention(_)) {
+        return Vec::new();
+    }
+    let made_by = |reader: u32, place: usize| match node(reader).inputs.get(place) {
+        Some(&Some(Ref::Node { node, .. })) if whole.only_user(node) == Some(reader) => Some(node),
+        _ => None,
+    };
+    let led = |place: usize| {
+        let last = made_by(main, place)?;
+        match node(last).op {
+            Op::DequantizeLinear(_) => Some(vec![last]),
+            Op::Cast(_) => {
+                let first =
+                    made_by(last, 0).filter(|first| matches!(node(*first).op, Op::DequantizeLinear(_)))?;
+                Some(vec![first, last])
+            }
+            _ => None,
+        }
+    };
+    let (Some(queries), Some(keys), Some(values)) = (led(0), led(1), led(2)) else { return Vec::new() };
+    let before = [queries, keys, values].concat();
+    let mut after: Vec<Vec<u32>> =
+        rounded_to_integers(whole, main).into_iter().map(|proposal| proposal.nodes).collect();
+    after.push(vec![main]);
+    let together = |nodes: Vec<u32>| {
+        let mut nodes = [&before[..], &nodes].concat();
+        nodes.sort_unstable();
+        Proposal { nodes }
+    };
+    after.into_iter().map(together).collect()
 }
 
 /// Convolutions with the cast of their image in front and what follows them: first layers of networks whose input

@@ -31,7 +31,7 @@ use planish_tensor::DType;
 /// What a library computes is asked of it as of the family that it stands for.
 pub fn of_family(family: &str) -> Vec<Problem> {
     match family {
-        "attention" => attention::samples(),
+        "attention" => [attention::samples(), attention::of_floats_of_8_bits()].concat(),
         "conv" => [conv::samples(), quantized::convolutions(), quantized::to_bytes()].concat(),
         "cudnn" => [conv::samples(), quantized::convolutions(), quantized::to_bytes()].concat(),
         "halo" => conv::samples(),

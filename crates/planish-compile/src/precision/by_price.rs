@@ -79,7 +79,12 @@ pub(crate) fn settle(
             ..options.clone()
         },
     };
-    let asked = if low.brings_integers { "the model's integers" } else { "--precision int8" };
+    // On a CPU floats of 8 bits are for trying out what they cost: there nothing is to be won.
+    let (asked, low_name) = match options.precision {
+        _ if low.brings_integers => ("the model's integers", "integers"),
+        Precision::Fp8 => ("--precision fp8", "fp8"),
+        _ => ("--precision int8", "integers"),
+    };
     let wide = optimize(graph, backends, &wide_options)?;
     let in_integers = Account::of(&low.graph, backends, options, timings)?;
     let in_floats = Account::of(&wide.graph, backends, &wide_options, timings)?;
@@ -96,7 +101,7 @@ pub(crate) fn settle(
     let name = wide_options.precision.name();
     let ms = |ns: f64| format!("{:.3} ms", ns / 1e6);
     let mut why = format!(
-        "{} in integers, {} in {name} by the times of their steps",
+        "{} in {low_name}, {} in {name} by the times of their steps",
         ms(in_integers.ns()),
         ms(in_floats.ns())
     );
@@ -110,20 +115,20 @@ pub(crate) fn settle(
         let raced = race::race([(own, own_options), (&wide, &wide_options)], backends, timings)?;
         if let Some([own, floats]) = raced {
             is_wide = floats < own;
-            why = format!("whole plans in turns take {} with integers, {} in {name}", ms(own), ms(floats));
+            why = format!("whole plans in turns take {} with {low_name}, {} in {name}", ms(own), ms(floats));
         }
     }
     if is_wide {
         let note = format!(
-            "{asked}: the plan is in {name}, which is faster here ({why}); --obey-precision has integers all \
+            "{asked}: the plan is in {name}, which is faster here ({why}); --obey-precision has {low_name} all \
              the same"
         );
         return Ok(Some(Settled { options: wide_options, optimized: wide, note }));
     }
     Ok(mixed.map(|(options, optimized, account)| {
         let note = format!(
-            "{asked}: {} of {} layers are in {name}, for integers make them no faster: {} together ({why}); \
-             --obey-precision has integers all the same",
+            "{asked}: {} of {} layers are in {name}, for {low_name} make them no faster: {} together ({why}); \
+             --obey-precision has {low_name} all the same",
             options.wide_layers.len(),
             open.len(),
             ms(account.ns())
@@ -140,7 +145,11 @@ fn has_choice(low: &Optimized, backends: Backends<'_>, options: &BuildOptions) -
             let in_f32 = matches!(options.precision, Precision::Fp32 | Precision::Int8);
             in_f32 && !options.strongly_typed && backends.all().len() == 1
         }
-        false => options.precision == Precision::Int8,
+        false => match options.precision {
+            Precision::Int8 => true,
+            Precision::Fp8 => backends.all().len() > 1,
+            _ => false,
+        },
     }
 }
 

@@ -1,11 +1,13 @@
-//! The family of attention: scores, softmax and the mean of the values in one kernel, for inputs of rank 3 and 4. Results may
-//! be rounded to 8 bits for the layer after it.
+//! The family of attention: scores, softmax and the mean of the values in one kernel, for inputs of rank 3 and 4. Queries,
+//! keys and values may be floats of 8 bits (E4M3), and results may be rounded to 8 bits for the layer after it.
 
 mod forms;
+mod from_bytes;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
+use from_bytes::Fed;
 use planish_gpu::operands::{candidate, refuse};
 use planish_gpu::plan::Plan;
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
@@ -16,7 +18,7 @@ use super::to_bytes::Apart;
 use crate::family::Family;
 use crate::gpu::Gpu;
 
-const REVISION: u32 = 3;
+const REVISION: u32 = 4;
 
 /// Attention of every size.
 pub(crate) struct AttentionFamily;
@@ -32,6 +34,8 @@ enum Form {
     /// On tensor cores, `tiles` of 16 queries a block, a warp each in each of the `groups` that take turns with
     /// `keys` a step; the keys cut into `parts` that different blocks go over, which are a cluster if `together`.
     Grouped { tiles: usize, groups: usize, keys: usize, parts: usize, together: bool },
+    /// On tensor cores, each of `warps` with 16 queries, `keys` a step, which come through registers: operands of 8 bits too.
+    Rows { warps: usize, keys: usize },
     /// In f32, with rows in shared memory.
     Plain,
     /// In f32, of any size, with a past, lengths, and scores as a result.
@@ -47,6 +51,7 @@ impl Form {
                 let how = if together { "c" } else { "p" };
                 format!("attention_groups_{}x{groups}x{keys}_{how}{parts}", 16 * tiles)
             }
+            Form::Rows { warps, keys } => format!("attention_rows_{}x{keys}", 16 * warps),
             Form::Plain => "attention_plain".to_string(),
             Form::Any => "attention_any".to_string(),
         }
@@ -54,7 +59,11 @@ impl Form {
 
     fn all() -> impl Iterator<Item = Form> {
         let narrow = [4, 2, 1].into_iter().map(|warps| Form::Narrow { warps });
-        narrow.chain(Form::wide()).chain(Form::grouped()).chain([Form::Plain, Form::Any])
+        narrow
+            .chain(Form::wide())
+            .chain(Form::grouped())
+            .chain(Form::rows_and_keys())
+            .chain([Form::Plain, Form::Any])
     }
 
     fn wide() -> impl Iterator<Item = Form> {
@@ -71,15 +80,21 @@ impl Form {
         })
     }
 
+    fn rows_and_keys() -> impl Iterator<Item = Form> {
+        [8, 4, 2, 1].into_iter().flat_map(|warps| [128, 64, 32].map(|keys| Form::Rows { warps, keys }))
+    }
+
     fn named(name: &str) -> Option<Form> {
         Form::all().find(|form| form.name() == name)
     }
 
-    /// Whether a GPU computes with the type as the form does.
-    fn suits(self, gpu: &Gpu, dtype: DType) -> bool {
+    /// Whether a GPU computes with the type as the form does, which operands may be stored in 8 bits for.
+    fn suits(self, gpu: &Gpu, dtype: DType, is_of_bytes: bool) -> bool {
         match self {
+            Form::Rows { .. } if is_of_bytes && gpu.sm < 89 => false,
+            form if is_of_bytes && !matches!(form, Form::Rows { .. }) => false,
             Form::Grouped { together: true, .. } if gpu.sm < 90 => false,
-            Form::Narrow { .. } | Form::Wide { .. } | Form::Grouped { .. } => {
+            Form::Narrow { .. } | Form::Wide { .. } | Form::Grouped { .. } | Form::Rows { .. } => {
                 dtype == DType::F16 || (dtype == DType::BF16 && gpu.sm >= 80)
             }
             Form::Plain | Form::Any => true,
@@ -129,6 +144,16 @@ fn price(gpu: &Gpu, problem: &Problem, wanted: &Wanted, form: Form, plan: &Plan)
             };
             2_300.0 + waves * read.max(n_steps * step) + 40.0 * groups as f64 + join
         }
+        Form::Rows { warps, keys } => {
+            // Sixteen warps share a multiprocessor; each has some 12 instructions for every 32 scores beside its products,
+            // and every block reads all keys and values.
+            let scores = (batch * n_heads * n_queries.next_multiple_of(16 * warps)) as f64 * n_keys as f64;
+            let depth = (size.div_ceil(16) + value_size.div_ceil(16)) as f64;
+            let cycles = scores / 32.0 * (12.0 + depth * 0.75) / 4.0;
+            let spread = filled(1.0) * f64::from(gpu.n_sms);
+            let steps = n_keys.div_ceil(keys) as f64 * 300.0;
+            2_500.0 + steps + (cycles / spread / 1.7).max(gpu.roofline_ns(flops, 4e14, bytes))
+        }
         Form::Plain => gpu.roofline_ns(flops / filled(2.0), 1e13, bytes),
         Form::Any => gpu.roofline_ns(flops / filled(8.0), 1e12, bytes),
     }
@@ -144,9 +169,10 @@ impl Family for AttentionFamily {
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
         let laid = problem.with_layouts(&inputs, &outputs);
         let Ok(apart) = Apart::of(&laid) else { return Vec::new() };
-        let Some(wanted) = wanted(&apart.problem) else { return Vec::new() };
+        let Ok(fed) = Fed::of(&apart.problem) else { return Vec::new() };
+        let Some(wanted) = wanted(&fed.problem) else { return Vec::new() };
         let offer = |form: Form| {
-            if !form.suits(gpu, wanted.dtype) {
+            if !form.suits(gpu, wanted.dtype, fed.scales.is_some()) {
                 return None;
             }
             let plan = forms::plan(gpu, &laid, form).ok()?;
@@ -171,6 +197,15 @@ impl Family for AttentionFamily {
         list.extend(wide.into_iter().take(budget.few));
         let grouped = sorted(Form::grouped().filter(useful).filter_map(offer).collect());
         list.extend(grouped.into_iter().take(budget.per_group));
+        // A step that has more keys than there are waits for zeros.
+        let useful = |form: &Form| match form {
+            Form::Rows { warps, keys } => {
+                *keys < 2 * wanted.n_keys().max(32) && 16 * (warps - 1) < wanted.q.1.sizes[2].max(1)
+            }
+            _ => true,
+        };
+        let rows = sorted(Form::rows_and_keys().filter(useful).filter_map(offer).collect());
+        list.extend(rows.into_iter().take(budget.few));
         if list.is_empty() {
             list.extend(offer(Form::Plain));
         }

@@ -113,6 +113,9 @@ fn find_pull(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let Some((mover, inner)) = cx.input(node, 0).and_then(|id| cx.producer(id)) else {
         return Err(Miss::No);
     };
+    if matches!(inner.op, Op::Split(_)) {
+        return pull_past_split(cx, id, (mover, inner), to);
+    }
     let Some(moved) = moved_inputs_of(inner, to.dtype) else { return Err(Miss::No) };
     let made = output(inner)?;
     if cx.sole_reader(made).is_none() {
@@ -149,6 +152,47 @@ fn find_pull(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let moved = patch.node_with(&inner.name, inner.op.clone(), inputs, 1);
     patch.has_shape_of(cx, moved[0], to.dtype, made);
     patch.replace(result, moved[0]);
+    patch.relies_on(mover);
+    Ok(patch)
+}
+
+/// Parts of a value that all become the same integers: the whole does. The first part's QuantizeLinear takes the others along.
+fn pull_past_split(
+    cx: &View<'_>,
+    id: NodeId,
+    (mover, split): (NodeId, &Node),
+    to: Quantization,
+) -> Found<Patch> {
+    let Some(whole) = cx.input(split, 0).filter(|whole| cx.producer(*whole).is_some()) else {
+        return Err(Miss::No);
+    };
+    let mut parts = Vec::with_capacity(split.outputs.len());
+    for part in &split.outputs {
+        let reader = part.and_then(|part| Some((part, cx.sole_reader(part)?)));
+        let Some((part, (reader, node))) = reader else {
+            return blocked("a part of what is split is read as numbers too");
+        };
+        if Quantization::by_quantize(cx, node) != Some(to) {
+            return blocked("parts of what is split become different integers");
+        }
+        parts.push((part, reader, output(node)?));
+    }
+    if parts.first().is_none_or(|(_, first, _)| *first != id) {
+        return Err(Miss::No);
+    }
+    let mut patch = Patch::new();
+    let integers = to.quantize(&mut patch, &format!("{}.quantize", cx.name(whole)), whole.into());
+    patch.has_shape_of(cx, integers, to.dtype, whole);
+    let mut inputs: Vec<Option<Operand>> = split.inputs.iter().map(|id| id.map(Operand::Old)).collect();
+    inputs[0] = Some(integers);
+    let made = patch.node_with(&split.name, split.op.clone(), inputs, parts.len());
+    for ((part, reader, result), made) in parts.into_iter().zip(made) {
+        patch.has_shape_of(cx, made, to.dtype, part);
+        patch.replace(result, made);
+        if reader != id {
+            patch.relies_on(reader);
+        }
+    }
     patch.relies_on(mover);
     Ok(patch)
 }
@@ -234,6 +278,21 @@ mod tests {
             let last = after.nodes().last().map(|(_, node)| node.op.name());
             assert_ne!(last, Some("QuantizeLinear"), "{movement}");
         }
+    }
+
+    #[test]
+    fn parts_of_a_split_become_integers_together() {
+        let text = |second: &str| {
+            format!(
+                "input %x: f32[1,6] {GIVEN} %v: f32[1,6] = Sin(%x) %p: f32[1,3], %q: f32[1,3] = Split(%v) {{axis=1, num_outputs=2}} \
+                 %y: u8[1,3] = QuantizeLinear(%p, %s, %z) %w: u8[1,3] = QuantizeLinear(%q, %{second}, %z) output %y, %w"
+            )
+        };
+        agrees(PULL_QUANTIZE, &text("s"), PLAIN);
+        let (after, _) = run(Pass::rule(PULL_QUANTIZE), &text("s"));
+        let ops: Vec<&str> = after.nodes().map(|(_, node)| node.op.name()).collect();
+        assert_eq!(ops, ["Sin", "QuantizeLinear", "Split"]);
+        refuses(PULL_QUANTIZE, &text("t"), "parts of what is split become different integers");
     }
 
     /// Floats of 8 bits are copied and padded with zeros, and neither pooled nor resized.

@@ -7,9 +7,11 @@
 //!
 //! Stays in f32, with a reason for each: what `--layer-precision` names, the first layers (fewer than 4 input channels)
 //! and the last ones unless it names them, layers whose input has no range, and everything that is no layer and has no
-//! integers beside it. Floats of 8 bits are such integers here. A graph that has QuantizeLinear or DequantizeLinear already says itself what it wants, and is left
+//! integers beside it. Floats of 8 bits are such integers here; queries, keys and values of an attention are read by them too.
+//! A graph that has QuantizeLinear or DequantizeLinear already says itself what it wants, and is left
 //! alone.
 
+mod attention;
 mod bias;
 pub(crate) mod choice;
 mod equalize;

@@ -314,6 +314,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         quantized::to_bytes().into_iter().partition(|problem| problem.outputs[0].dtype == DType::I8);
     vec![
         ("attention", attention::samples()),
+        ("attention/e4m3", attention::of_floats_of_8_bits()),
         ("conv", [conv::samples(), conv::convolutions(), conv::gathered()].concat()),
         ("conv_first", conv::few_channels()),
         ("conv_overlapping", conv::overlapping()),

@@ -9,6 +9,7 @@ use planish_kernel::{KernelError, Problem};
 use planish_tensor::DType;
 
 use super::Form;
+use super::from_bytes::{Fed, Scales};
 use super::wanted::{Wanted, wanted};
 use crate::families::to_bytes::{self, Apart, ToBytes};
 use crate::gpu::Gpu;
@@ -36,7 +37,7 @@ impl Form {
     /// Queries of a block.
     fn rows(self) -> usize {
         match self {
-            Form::Narrow { warps } => 16 * warps,
+            Form::Narrow { warps } | Form::Rows { warps, .. } => 16 * warps,
             Form::Wide { tiles, .. } | Form::Grouped { tiles, .. } => 16 * tiles,
             Form::Plain => PLAIN_ROWS,
             Form::Any => 1,
@@ -46,7 +47,7 @@ impl Form {
     /// What sizes of features are rounded up to.
     fn round(self) -> usize {
         match self {
-            Form::Narrow { .. } | Form::Wide { .. } | Form::Grouped { .. } => 16,
+            Form::Narrow { .. } | Form::Wide { .. } | Form::Grouped { .. } | Form::Rows { .. } => 16,
             Form::Plain | Form::Any => 8,
         }
     }
@@ -68,6 +69,11 @@ impl Form {
                 // Where sums meet, with a greatest score and a total for each row.
                 let met = 4 * groups * rows * (dv + ROW_PAD + 2);
                 operands.max(met + if together { 16 * rows } else { 0 })
+            }
+            Form::Rows { warps, keys } => {
+                // Queries, two stages of keys and values, and what is added to their scores.
+                let stage = keys * (d + dv + 2 * ROW_PAD);
+                2 * (16 * warps * (d.max(dv) + ROW_PAD) + STAGES * stage) + 4 * STAGES * keys
             }
             Form::Plain => 4 * PLAIN_ROWS * (2 * (d + 1) + dv + 1 + PLAIN_ROWS + 1),
             Form::Any => 0,
@@ -115,6 +121,8 @@ kernel_args! {
         part_keys: i32,
         /// Of results of 8 bits: the scale, and one over it.
         bytes: [f32; 2],
+        /// What sums of values are times, where these are stored in 8 bits.
+        value_scale: f32,
         /// Of the form that takes anything: steps of the past, the scores, parts of 512 features.
         past_keys: HeadStrides,
         past_values: HeadStrides,
@@ -187,7 +195,7 @@ fn code(
     wanted: &Wanted,
     form: Form,
     numbers: &AttentionArgs,
-    bytes: Option<ToBytes<'_>>,
+    (from, bytes): (Option<Scales>, Option<ToBytes<'_>>),
 ) -> Result<KernelCode, KernelError> {
     let (size, value_size) = (wanted.q.1.sizes[3], wanted.v.1.sizes[3]);
     let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
@@ -196,6 +204,7 @@ fn code(
         Form::Narrow { .. } => ("attention.cu", include_str!("../../../kernels/attention.cu")),
         Form::Wide { .. } => ("attention_wide.cu", include_str!("../../../kernels/attention_wide.cu")),
         Form::Grouped { .. } => ("attention_groups.cu", include_str!("../../../kernels/attention_groups.cu")),
+        Form::Rows { .. } => ("attention_rows.cu", include_str!("../../../kernels/attention_rows.cu")),
         Form::Plain => ("attention_plain.cu", include_str!("../../../kernels/attention_plain.cu")),
         Form::Any => ("attention_any.cu", include_str!("../../../kernels/attention_any.cu")),
     };
@@ -204,7 +213,14 @@ fn code(
         None => "float",
     };
     let strides = [&wanted.q, &wanted.k, &wanted.v, &wanted.out].map(|operand| operand.1.strides);
-    let wide = size % 8 == 0 && value_size % 8 == 0 && strides.iter().flatten().all(|stride| stride % 8 == 0);
+    // Chunks of 16 bytes.
+    let chunk = match form {
+        Form::Rows { .. } if from.is_some() || bytes.is_some() => 16,
+        _ => 8,
+    };
+    let wide = size % chunk == 0
+        && value_size % chunk == 0
+        && strides.iter().flatten().all(|stride| stride % chunk == 0);
     let Some(element) = storage_type(wanted.dtype) else {
         return refuse(format!("attention of {}", wanted.dtype));
     };
@@ -244,6 +260,17 @@ fn code(
             .define("D", d)
             .define("DV", dv)
             .define("WIDE", u8::from(wide)),
+        Form::Rows { warps, keys } => code
+            .define("TENSOR", 1)
+            .define("THREADS", 32 * warps)
+            .define("WARPS", warps)
+            .define("KEYS", keys)
+            .define("OPERAND_T", if from.is_some() { "e4m3" } else { element })
+            .define("F8", u8::from(from.is_some()))
+            .define("BY_KEY", u8::from(depends_on_key_alone(wanted)))
+            .define("D", d)
+            .define("DV", dv)
+            .define("WIDE", u8::from(wide)),
         Form::Plain => code.define("TENSOR", 0).define("D", d).define("DV", dv),
         Form::Any => code
             .define("TENSOR", 0)
@@ -251,6 +278,12 @@ fn code(
             .define("HAS_LENGTHS", u8::from(wanted.lengths.is_some()))
             .define("SCORES", wanted.scores.map_or(-1, |(_, stage)| stage)),
     })
+}
+
+/// Whether scores are products times a number above zero, and what is added to them is the same for all queries.
+fn depends_on_key_alone(wanted: &Wanted) -> bool {
+    let is_row = wanted.mask.is_none_or(|(_, strides, _)| strides[2] == 0);
+    is_row && wanted.softcap <= 0.0 && !wanted.causal && wanted.scale > 0.0
 }
 
 fn operands(wanted: &Wanted) -> Vec<Arg> {
@@ -265,18 +298,23 @@ fn operands(wanted: &Wanted) -> Vec<Arg> {
 
 pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     let Apart { problem, bytes, stores } = Apart::of(problem)?;
+    let Fed { problem, scales: from } = Fed::of(&problem)?;
     let problem = &*problem;
     let Some(wanted) = wanted(problem) else {
         return refuse("not an attention that kernels here compute");
     };
     let rounds = match form {
-        Form::Narrow { .. } | Form::Grouped { parts: 1, .. } | Form::Grouped { together: true, .. } => {
-            !stores
-        }
+        Form::Narrow { .. }
+        | Form::Rows { .. }
+        | Form::Grouped { parts: 1, .. }
+        | Form::Grouped { together: true, .. } => !stores,
         _ => false,
     };
     if bytes.is_some() && !rounds {
         return refuse("numbers of 8 bits from another form, or beside floats");
+    }
+    if from.is_some() && !(matches!(form, Form::Rows { .. }) && gpu.sm >= 89) {
+        return refuse("operands of 8 bits for another form, or an older GPU");
     }
     if let Form::Any = form {
         return any(problem, &wanted);
@@ -285,7 +323,7 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
     let value_size = wanted.v.1.sizes[3];
     let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
     let most = match form {
-        Form::Narrow { .. } => MAX_FEATURES,
+        Form::Narrow { .. } | Form::Rows { .. } => MAX_FEATURES,
         Form::Grouped { .. } => MAX_GROUPED_FEATURES,
         _ => MAX_WIDE_FEATURES,
     };
@@ -306,8 +344,14 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
         _ => (1, wanted.n_keys()),
     };
     let scales = to_bytes::scales(bytes);
-    let numbers = AttentionArgs { bytes: scales, ..AttentionArgs::of(&wanted, parts, keys_of_part)? };
-    let source = code(problem, &wanted, form, &numbers, bytes)?;
+    let numbers = AttentionArgs::of(&wanted, parts, keys_of_part)?;
+    let numbers = AttentionArgs {
+        bytes: scales,
+        scale: wanted.scale * from.map_or(1.0, |from| from.product),
+        value_scale: from.map_or(1.0, |from| from.values),
+        ..numbers
+    };
+    let source = code(problem, &wanted, form, &numbers, (from, bytes))?;
     let mut args = operands(&wanted);
     let together = matches!(form, Form::Grouped { together: true, .. });
     if let Form::Wide { .. } | Form::Grouped { .. } = form {
@@ -316,7 +360,7 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
     args.push(Arg::of(&numbers));
     let grid = [blocks(n_queries, form.rows())? * parts as u32, n_heads as u32, batch as u32];
     let threads = match form {
-        Form::Narrow { warps } => 32 * warps,
+        Form::Narrow { warps } | Form::Rows { warps, .. } => 32 * warps,
         Form::Grouped { tiles, groups, .. } => 32 * tiles * groups,
         _ => 256,
     };
@@ -371,7 +415,7 @@ fn any(problem: &Problem, wanted: &Wanted) -> Result<Plan, KernelError> {
             n_chunks: int(chunks)?,
             ..AttentionArgs::of(wanted, 1, wanted.n_keys())?
         };
-        let source = code(problem, wanted, Form::Any, &numbers, None)?;
+        let source = code(problem, wanted, Form::Any, &numbers, (None, None))?;
         let mut args = operands(wanted);
         let optional = |slot: Option<Slot>| slot.map_or(Arg::Nothing, |slot| Arg::Address(slot, 0));
         args.push(optional(wanted.past.map(|past| Slot::Input(past.0.0))));

@@ -91,6 +91,31 @@ fn groups_of_warps_share_keys() {
     }
 }
 
+#[test]
+fn rows_of_queries_share_keys() {
+    let rows = |warps, keys| Form::Rows { warps, keys };
+    // Tiles that end inside of a step, in one feature and in several chunks; masks of rows, of queries, of booleans; causes.
+    let cases = [
+        (rows(2, 32), [1, 2, 37, 32], [1, 2, 75, 32], 24, false, None),
+        (rows(4, 64), [2, 1, 65, 64], [2, 1, 64, 64], 64, false, Some((DType::F32, vec![2, 1, 1, 64]))),
+        (rows(1, 128), [1, 1, 17, 16], [1, 1, 131, 16], 40, false, Some((DType::Bool, vec![17, 131]))),
+        (rows(8, 32), [1, 1, 1, 128], [1, 1, 33, 128], 128, true, None),
+        (rows(2, 64), [1, 1, 33, 21], [1, 1, 129, 21], 21, false, Some((DType::F16, vec![1, 100]))),
+    ];
+    for (form, queries, keys, value_size, is_causal, mask) in cases {
+        let [batch, heads, n_keys, _] = keys;
+        let n_inputs = if mask.is_some() { 4 } else { 3 };
+        let sample =
+            Sample::op(attention(is_causal), n_inputs).typed(DType::F16, &queries).typed(DType::F16, &keys);
+        let sample = sample.typed(DType::F16, &[batch, heads, n_keys, value_size]);
+        let sample = match &mask {
+            Some((dtype, dims)) => sample.typed(*dtype, dims),
+            None => sample,
+        };
+        trial::check(&Only(form), &sample.problem(), 7, WEIGHTS_F16);
+    }
+}
+
 /// Results that lie at a boundary of floats of 8 bits may fall to either side: a step, an eighth of the number.
 const ROUNDED: Tolerance = Tolerance { relative: 0.126, absolute: 0.01 };
 
@@ -111,6 +136,25 @@ fn results_are_rounded_to_8_bits() {
             let problem = sample.typed(DType::F16, &[1, 2, 75, size]).problem();
             trial::check(&Only(form), &problem, 7, ROUNDED);
         }
+    }
+}
+
+#[test]
+fn operands_of_8_bits_are_attended() {
+    for problem in problems::attention::of_floats_of_8_bits() {
+        let tolerance = match problem.outputs[0].dtype {
+            DType::F8E4M3FN => ROUNDED,
+            dtype => tolerance(dtype),
+        };
+        for form in [Form::Rows { warps: 2, keys: 32 }, Form::Rows { warps: 4, keys: 64 }] {
+            trial::check(&Only(form), &problem, 11, tolerance);
+        }
+        let candidates = AttentionFamily.candidates(&Gpu::known("h200").unwrap(), &problem, &Budget::USUAL);
+        assert!(candidates.iter().all(|candidate| candidate.tactic.name.starts_with("attention_rows")));
+        assert!(!candidates.is_empty());
+        assert!(
+            AttentionFamily.candidates(&Gpu::known("a100").unwrap(), &problem, &Budget::USUAL).is_empty()
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{AutoPad, ConvTranspose, Op};
 use planish_tensor::{DType, Tensor};
 
-use super::{ActivationRange, Quantize, Transposed};
+use super::{ActivationRange, Quantize, Transposed, attention};
 use crate::integer_weights::MAX_F8;
 use crate::names::matches;
 use crate::quantization::{Quantization, is_product, moved_inputs_of, multiplies_integers};
@@ -28,6 +28,8 @@ pub(super) struct Choice {
     /// The type of the integers.
     activations: DType,
     layers: BTreeSet<NodeId>,
+    /// Attentions that read queries, keys and values by floats of 8 bits.
+    attentions: BTreeSet<NodeId>,
     /// Values that nothing but layers reads by floats of 8 bits: a residual that a norm makes keeps its bits.
     for_layers: BTreeSet<ValueId>,
     /// Sums, pools and the like that are to read floats.
@@ -46,6 +48,7 @@ impl Choice {
         let mut choice = Choice {
             activations: options.activations,
             layers: BTreeSet::new(),
+            attentions: BTreeSet::new(),
             for_layers: BTreeSet::new(),
             in_floats: named.map(|(id, _)| id).collect(),
             integers: BTreeMap::new(),
@@ -76,8 +79,33 @@ impl Choice {
         if options.activations.is_float() {
             let is_outside = |value: &&ValueId| !spread.is_inside[value.index()];
             choice.for_layers = choice.integers.keys().filter(is_outside).copied().collect();
+            let is_inside = spread.is_inside;
+            choice.add_attentions(cx, options, &is_inside, is_quantized);
         }
         choice
+    }
+
+    /// Attentions of what layers make, where kernels read floats of 8 bits.
+    fn add_attentions(&mut self, cx: &View<'_>, options: &Quantize, is_inside: &[bool], is_quantized: bool) {
+        for (id, node) in cx.graph().nodes() {
+            let Op::Attention(op) = &node.op else { continue };
+            if is_quantized {
+                continue;
+            }
+            match attention::operands(cx, options, node, op, |value| is_inside[value.index()]) {
+                Ok(operands) => {
+                    self.attentions.insert(id);
+                    for (value, by) in operands {
+                        // What layers read by floats of 8 bits already is read so here too.
+                        self.integers.entry(value).or_insert_with(|| {
+                            self.for_layers.insert(value);
+                            by
+                        });
+                    }
+                }
+                Err(reason) => self.refusals.push((id, reason)),
+            }
+        }
     }
 
     pub(super) fn is_layer(&self, id: NodeId) -> bool {
@@ -94,12 +122,14 @@ impl Choice {
         let node = cx.node(id);
         let places = match self.is_layer(id) {
             true => 0..1,
+            false if self.attentions.contains(&id) => 0..3,
             false if self.in_floats.contains(&id) => 0..0,
             false => data_inputs(node, self.activations).unwrap_or(0..0),
         };
         let is_integer = |place: &usize| {
             let value = cx.input(node, *place).filter(|value| self.integers.contains_key(value));
-            value.is_some_and(|value| self.is_layer(id) || !self.for_layers.contains(&value))
+            let is_for_it = self.is_layer(id) || self.attentions.contains(&id);
+            value.is_some_and(|value| is_for_it || !self.for_layers.contains(&value))
         };
         places.filter(is_integer).collect()
     }
@@ -201,7 +231,7 @@ fn before_layers(cx: &View<'_>) -> Vec<bool> {
 }
 
 /// How a range is rounded to integers; `None` where no scale can be told.
-fn quantization(range: &ActivationRange, dtype: DType) -> Option<Quantization> {
+pub(super) fn quantization(range: &ActivationRange, dtype: DType) -> Option<Quantization> {
     let is_known = range.min.is_finite() && range.max.is_finite() && range.threshold > 0.0;
     let symmetric = range.threshold / 127.0;
     let (low, high) = (range.min.max(-range.threshold).min(0.0), range.max.min(range.threshold).max(0.0));

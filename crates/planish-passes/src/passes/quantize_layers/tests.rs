@@ -456,3 +456,46 @@ fn biases_make_up_for_what_rounding_weights_does_to_means() {
         assert_eq!(bias(Quantize { channels: HashMap::new(), ..by.clone() }), 1.0);
     }
 }
+
+#[test]
+fn attention_reads_what_one_product_makes_by_floats_of_8_bits() {
+    let weights: Vec<String> = (0..16 * 48).map(|i| format!("{}", i % 5)).collect();
+    let text = format!(
+        "input %x: f32[1,3,16] const %w: f32[16,48] = [{}] const %v: f32[16,16] = [{}] \
+         %qkv: f32[1,3,48] = MatMul(%x, %w) \"in\" \
+         %q: f32[1,3,16], %k: f32[1,3,16], %u: f32[1,3,16] = Split(%qkv) {{axis=2, num_outputs=3}} \
+         %a: f32[1,3,16] = Attention(%q, %k, %u) {{q_num_heads=1, kv_num_heads=1}} \"attend\" \
+         %y: f32[1,3,16] = MatMul(%a, %v) \"tail\" output %y",
+        weights.join(","),
+        weights[..256].join(",")
+    );
+    let ranges = [("x", -1.0, 1.0), ("qkv", -4.0, 2.0), ("a", -1.0, 1.0)];
+    let low = || Quantize { activations: DType::F8E4M3FN, correct_biases: false, ..options(&ranges) };
+    check_nodes(
+        low(),
+        &text,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0022 from 0
+        x.dequantize = DequantizeLinear(x.quantize)
+        qkv = MatMul(x.dequantize, w.dequantize)
+        q, k, u = Split(qkv)
+        q.quantize = QuantizeLinear(q) by 0.0089 from 0
+        q.dequantize = DequantizeLinear(q.quantize)
+        k.quantize = QuantizeLinear(k) by 0.0089 from 0
+        k.dequantize = DequantizeLinear(k.quantize)
+        u.quantize = QuantizeLinear(u) by 0.0089 from 0
+        u.dequantize = DequantizeLinear(u.quantize)
+        a = Attention(q.dequantize, k.dequantize, u.dequantize)
+        a.quantize = QuantizeLinear(a) by 0.0022 from 0
+        a.dequantize = DequantizeLinear(a.quantize)
+        y = MatMul(a.dequantize, v.dequantize)
+    "#]],
+    );
+    // Where it was measured to be no faster, or nothing is known of what it reads, it reads floats.
+    let wide = Quantize { wide_layers: vec!["attend".to_string()], ..low() };
+    let unknown = Quantize { ranges: options(&[("x", -1.0, 1.0), ("a", -1.0, 1.0)]).ranges, ..low() };
+    for by in [wide, unknown] {
+        let (nodes, _) = shown(by, &text);
+        assert!(nodes.contains("a = Attention(q, k, u)"), "{nodes}");
+    }
+}
