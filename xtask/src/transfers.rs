@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use planish::{
-    Bindings, Buffer, Builder, Context, ContextOptions, Device, Engine, Pipeline, Plan, Precision, Profile,
+    Bindings, Buffer, Builder, Context, ContextOptions, Device, Engine, Overlap, Plan, Precision, Profile,
     SymbolRange, Tensor, View, Wait,
 };
 use planish_cuda::{Cuda, LinkRate};
@@ -161,7 +161,7 @@ impl<'a> Caller<'a> {
         let mut bindings = Vec::new();
         let n_sets = match ends {
             Ends::Device | Ends::Pinned => 1,
-            Ends::Pipelined => Pipeline::DEPTH,
+            Ends::Pipelined => Overlap::DEPTH,
             Ends::Pageable => 0,
         };
         for _ in 0..n_sets {

@@ -1,5 +1,6 @@
 //! The command line's words.
 
+mod border;
 mod bundle;
 mod calibrate;
 mod check;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub(crate) use border::Bordering;
 pub(crate) use bundle::Bundle;
 pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
 pub(crate) use check::Check;
@@ -308,6 +310,8 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_winograd: bool,
     #[command(flatten)]
+    pub(crate) border: Bordering,
+    #[command(flatten)]
     pub(crate) with: RunWith,
 }
 
@@ -428,6 +432,8 @@ pub(crate) struct Building {
     /// For int8: integers also where a wider precision is measured to be faster
     #[arg(long)]
     pub(crate) obey_precision: bool,
+    #[command(flatten)]
+    pub(crate) border: Bordering,
     /// Fixed input shapes, as in x:1x3x224x224,mask:1x16; the plan runs at these only
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,

@@ -4,6 +4,7 @@
 mod anatomy;
 mod args;
 mod bench;
+mod border;
 mod build;
 mod bundle;
 mod calibrate;

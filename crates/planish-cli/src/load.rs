@@ -14,7 +14,7 @@ use planish::{
 use crate::args::{AskedPrecision, Building, LayerPrecision, Opening, StopAfter};
 use crate::files::{self, Kind};
 use crate::interrupt::Stoppable;
-use crate::{pins, progress, say_note, sign, verbose};
+use crate::{border, pins, progress, say_note, sign, verbose};
 
 /// Reads `200ms`, `3s`, `2m` or a number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -339,6 +339,8 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         None => building.device.settled(),
     };
     let describe = device.describe()?;
+    // Calibrations and samples are of the model as it is.
+    let (plain, model) = (model.clone(), border::around(model, &building.border)?);
     let asked = asked_shapes(building);
     let mut untied = building.untied.clone();
     if untied.is_empty() {
@@ -361,7 +363,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     };
     let (calibrating, threads) = (&building.calibrating, building.threads);
     let calibration = match calibration {
-        true => crate::calibrate::for_model(calibrating, &model, device, threads, for_weights)?,
+        true => crate::calibrate::for_model(calibrating, &plain, device, threads, for_weights)?,
         false => None,
     };
     if building.weights.is_some() && building.precision == AskedPrecision::Auto {
@@ -369,7 +371,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     }
     let samples = match building.precision {
         AskedPrecision::Named(_) if !building.no_verify => {
-            crate::calibrate::for_certificate(&building.calibrating, &model)?
+            crate::calibrate::for_certificate(&building.calibrating, &plain)?
         }
         _ => Vec::new(),
     };

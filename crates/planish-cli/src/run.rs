@@ -10,13 +10,13 @@ use anyhow::{Context, Result, bail, ensure};
 use planish::files::NewFile;
 use planish::graph::{Graph, Node, interpret_with};
 use planish::io::{Inputs, Sources, npy};
-use planish::{Device, Model, Tensor, Value, ValueRange, onnx};
+use planish::{Device, Labelled, Model, Tensor, Value, ValueRange, onnx};
 use serde_json::json;
 
-use crate::args::{AskedPrecision, Backend, Building, Run};
+use crate::args::{AskedPrecision, Backend, Bordering, Building, Run};
 use crate::compare::NamedOutputs;
 use crate::ending::Answer;
-use crate::{capture, edit, files, load, print, progress, say_note};
+use crate::{border, capture, edit, files, load, print, progress, say_note};
 
 pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
     match &args.capture {
@@ -71,19 +71,27 @@ pub(crate) fn perform(args: &Run, out: &mut dyn Write) -> Result<NamedOutputs> {
 
 /// The model, with the values that are to be dumped among its outputs.
 fn model(args: &Run) -> Result<Model> {
-    if args.dump_tensors.is_empty() {
-        return Ok(Model::open(&args.model)?);
-    }
-    edit::with_outputs(&args.model, "--dump-tensors", &args.dump_tensors, |model| Ok(onnx::to_model(model)?))
+    let model = match args.dump_tensors.is_empty() {
+        true => Model::open(&args.model)?,
+        false => edit::with_outputs(&args.model, "--dump-tensors", &args.dump_tensors, |model| {
+            Ok(onnx::to_model(model)?)
+        })?,
+    };
+    border::around(model, &args.border)
 }
 
 /// Outputs and how long they took.
 pub(crate) struct Ran {
     /// Named tensors; elements of sequences are numbered, absent optionals `None`.
-    outputs: Vec<(String, Option<Tensor>)>,
+    outputs: Vec<NamedTensor>,
     time: Duration,
     backend: String,
+    /// Names of classes that outputs hold the numbers of.
+    labels: Vec<Labelled>,
 }
+
+/// An output; `None` for an optional that is absent.
+pub(crate) type NamedTensor = (String, Option<Tensor>);
 
 /// Runs a plan, or the plan that the model is built into first.
 fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, Inputs)> {
@@ -98,6 +106,11 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
     let threads_of =
         |plan: &planish::Plan| args.with.threads.unwrap_or(plan.record().header.threads as usize).max(1);
     let (engine, threads, inputs) = if load::is_plan(&args.model) {
+        let Bordering { io, pre, post, state, .. } = &args.border;
+        ensure!(
+            io.is_empty() && pre.is_empty() && post.is_empty() && state.is_empty(),
+            "--io, --pre, --post and --state are for models: a plan has its own; give the .onnx file"
+        );
         ensure!(
             args.dump_tensors.is_empty(),
             "--dump-tensors is for models: a plan keeps no values between its steps; give the .onnx file"
@@ -118,6 +131,8 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
         let threads = threads_of(&made.plan);
         (load::engine(&args.model, made.plan, device, &args.with.opening)?, threads, inputs)
     };
+    // States are what they were, not inputs; only the engine knows them.
+    let inputs = if engine.states().is_empty() { inputs } else { sources.gather_for(&engine)? };
     inputs.notes.iter().for_each(|note| say_note(note));
     let mut context = engine.context_with(planish::ContextOptions::new(threads))?;
     let start = Instant::now();
@@ -128,7 +143,8 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
         flatten(port.name, value, &mut outputs);
     }
     let (backend, _) = load::device_and_precision(&engine);
-    Ok((Ran { outputs, time, backend }, inputs))
+    let labels = planish::labels_of(&engine);
+    Ok((Ran { outputs, time, backend, labels }, inputs))
 }
 
 /// Runs the graph on the reference, with a bar where that takes long and somebody watches.
@@ -148,10 +164,10 @@ pub(crate) fn run(graph: &Graph, inputs: &Inputs, limits: &planish::Limits) -> R
     for (&id, value) in graph.outputs().iter().zip(values) {
         flatten(graph.value(id).name.to_string(), value, &mut outputs);
     }
-    Ok(Ran { outputs, time, backend: "reference".to_string() })
+    Ok(Ran { outputs, time, backend: "reference".to_string(), labels: Vec::new() })
 }
 
-fn flatten(name: String, value: Value, outputs: &mut Vec<(String, Option<Tensor>)>) {
+fn flatten(name: String, value: Value, outputs: &mut Vec<NamedTensor>) {
     match value {
         Value::Tensor(tensor) => outputs.push((name, Some(tensor))),
         Value::Optional(None) => outputs.push((name, None)),
@@ -197,6 +213,7 @@ impl Ran {
             rows.push(row);
         }
         print::table(out, &rows, &[2, 3, 4])?;
+        border::show(&self.labels, &self.outputs, out)?;
         writeln!(out, "time    {} on the {}", print::seconds(self.time.as_secs_f64()), self.backend)?;
         Ok(())
     }

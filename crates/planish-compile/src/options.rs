@@ -106,6 +106,8 @@ pub struct BuildOptions {
     pub profiles: Vec<Profile>,
     /// Sizes to tune at, for symbols that no profile names.
     pub tune_at: Vec<(String, i64)>,
+    /// What was put around the model (`io=`, `pre=`, `post=`, `labels=`), nodes of its graph by now, and its states (`state=`).
+    pub border: Vec<String>,
     /// What the model is computed in.
     pub precision: Precision,
     /// Patterns of names (`*` for any letters, `?` for one) of nodes that stay in f32.
@@ -188,6 +190,7 @@ impl Default for BuildOptions {
             metadata: BTreeMap::new(),
             profiles: Vec::new(),
             tune_at: Vec::new(),
+            border: Vec::new(),
             precision: Precision::default(),
             fp32_layers: Vec::new(),
             int8_layers: Vec::new(),
@@ -242,6 +245,7 @@ impl BuildOptions {
             format!("strict={}", self.strict),
             format!("winograd={}", self.winograd),
         ];
+        lines.extend(self.border.iter().cloned());
         lines.extend((!self.price_transfers).then(|| "price_transfers=false".to_string()));
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.int8_layers.iter().map(|name| format!("int8_layer={name}")));
@@ -288,6 +292,7 @@ impl BuildOptions {
     fn take(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
             "precision" => self.precision = Precision::named(value)?,
+            "io" | "pre" | "post" | "labels" | "state" => self.border.push(format!("{name}={value}")),
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
             "int8_layer" => self.int8_layers.push(value.to_string()),
             "wide_layer" => self.wide_layers.push(value.to_string()),

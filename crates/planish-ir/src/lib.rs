@@ -1,6 +1,7 @@
 //! The graph that everything between import and lowering works on: nodes and values, verification, the text
 //! form, and interpretation over the reference.
 
+mod append;
 mod control;
 mod cost;
 mod graph;

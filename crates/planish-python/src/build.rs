@@ -165,6 +165,8 @@ pub(crate) fn calibrate(
 /// - `timing_cache`: a file that keeps measured times from build to build
 /// - `build_time`, `workspace`: the most seconds to search for kernels, and the most bytes of memory that one may ask for
 /// - `fp32_layers`, `int8_layers`: names of layers, with `*` and `?`, that stay in FP32 or become integers
+/// - `io`, `pre`, `post`: types, layouts and work at the border, as `io=["x:u8:nhwc"], pre=["x:imagenet"],
+///   post=["y:softmax,topk=5"]`; `state`: inputs that are earlier outputs, as `["h=hn"]` (docs/io.md)
 /// - `tactic_sources`: libraries that kernels may come from, as `"-cudnn"` or `"+cublasLt"`
 /// - `strict`: refuses what only the slow reference can compute; `verify=False` leaves the self-check out
 /// - `cache`: keeps the plan in the user's cache folder, and takes it from there the next time
@@ -182,7 +184,7 @@ pub(crate) fn calibrate(
 #[pyo3(signature = (
     model, example_inputs=None, *, dynamic_shapes=None, precision="fp32", calib=None, calibrator="entropy", shapes=None, profiles=None, device="auto",
     threads=None, tune_level=None, timing_cache=None, build_time=None, workspace=None, fp32_layers=None,
-    int8_layers=None, sparsity="enable", tactic_sources=None, strict=false, verify=true, cache=false, progress=None,
+    int8_layers=None, sparsity="enable", io=None, pre=None, post=None, state=None, tactic_sources=None, strict=false, verify=true, cache=false, progress=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is an option of Python's, given by name")]
 pub(crate) fn build(
@@ -204,6 +206,10 @@ pub(crate) fn build(
     fp32_layers: Option<Vec<String>>,
     int8_layers: Option<Vec<String>>,
     sparsity: &str,
+    io: Option<Vec<String>>,
+    pre: Option<Vec<String>>,
+    post: Option<Vec<String>>,
+    state: Option<Vec<String>>,
     tactic_sources: Option<&str>,
     strict: bool,
     verify: bool,
@@ -236,6 +242,12 @@ pub(crate) fn build(
             Some(calibration_of(calib, calibrating, &model, &watch)?)
         }
     };
+    let [io, pre, post, state] = [io, pre, post, state].map(Option::unwrap_or_default);
+    let border = io.iter().fold(planish::Border::new(), |border, port| border.io(port));
+    let border = pre.iter().fold(border, |border, steps| border.pre(steps));
+    let border = post.iter().fold(border, |border, steps| border.post(steps));
+    let states: Vec<&str> = state.iter().map(String::as_str).collect();
+    let model = model.with_border(&border).and_then(|model| model.with_states(&states)).or_raise(py)?;
     let (model, profiles) = py.detach(|| asked.resolve(model)).or_raise(py)?;
     let mut builder = Builder::from_model(model).device(device).precision(precision).strict(strict);
     if let Some((calibration, samples)) = calibration {

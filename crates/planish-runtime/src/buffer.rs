@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Backend, Memory};
+use planish_kernel::{Address, Backend, Memory};
 use planish_tensor::{DType, Element};
 
 use crate::device::{DeviceBuffer, is_one_memory};
@@ -198,6 +198,21 @@ impl Buffer {
         match self {
             Buffer::Host(buffer) => buffer.set_dims(dims),
             Buffer::Device(buffer) => buffer.set_dims(dims),
+        }
+    }
+
+    pub(crate) fn dims(&self) -> &[usize] {
+        match self {
+            Buffer::Host(buffer) => buffer.dims(),
+            Buffer::Device(buffer) => buffer.dims(),
+        }
+    }
+
+    /// Where its elements are.
+    pub(crate) fn address(&self) -> Address {
+        match self {
+            Buffer::Host(buffer) => Address(buffer.start().expose_provenance() as u64),
+            Buffer::Device(buffer) => buffer.target().address,
         }
     }
 

@@ -19,6 +19,7 @@ use crate::ports::{buffer, checked, device_of};
 use crate::results::output_dims;
 use crate::run::{Mode, Observed, Queues, Watch};
 use crate::state::{MAX_STACK_INPUTS, State};
+use crate::states::Sequence;
 use crate::view::{Outputs, View};
 
 /// Of memory that kernels write in place.
@@ -81,9 +82,11 @@ impl Context {
         let watched = plan.device().unwrap_or(plan.host());
         let streams = options.streams.clamp(1, MAX_STREAMS);
         let mode = Mode { threads, poison: false, captured: options.captured, waits: true, streams };
+        let mut frame = Frame::default();
+        frame.memory.allocator.clone_from(&engine.allocator);
         let state = State {
             engine: engine.clone(),
-            frame: Frame::default(),
+            frame,
             queues: Queues::new(list, watched, Meter::new(engine.limits.clone())),
             mode,
             foreign: None,
@@ -91,6 +94,8 @@ impl Context {
             is_ahead: false,
             options,
             places: Vec::new(),
+            sequence: Sequence::default(),
+            lent: Vec::new(),
         };
         Ok(Context { engine, state: Some(Box::new(state)), runner: None })
     }

@@ -106,6 +106,16 @@ impl DeviceBuffer {
         Ok(DeviceBuffer { dtype, dims: vec![0], memory, backend })
     }
 
+    /// A tensor of these sizes in memory that has room for it, whatever is there now.
+    pub(crate) fn over(
+        backend: Arc<dyn Backend>,
+        dtype: DType,
+        dims: &[usize],
+        memory: Box<dyn Memory>,
+    ) -> DeviceBuffer {
+        DeviceBuffer { dtype, dims: dims.to_vec(), memory, backend }
+    }
+
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -136,6 +146,12 @@ impl DeviceBuffer {
             return Err(RunError::new(RunErrorKind::WrongShape, message));
         }
         self.write(from.bytes())
+    }
+
+    /// Makes its elements zeros.
+    pub(crate) fn clear(&mut self) -> Result<(), RunError> {
+        let bytes = vec![0; self.n_bytes()];
+        self.write(&bytes)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), RunError> {

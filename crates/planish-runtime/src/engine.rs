@@ -13,6 +13,8 @@ use crate::context::{Context, ContextOptions};
 use crate::error::{RunError, RunErrorKind};
 use crate::outline::Outline;
 use crate::pool::ContextPool;
+use crate::scratch::{Allocator, Scratch};
+use crate::states::{self, StatePair};
 use crate::weights::{WeightPlace, Weights};
 
 /// The version of Planish, which plans name as their producer. Kernels and packings belong to one version.
@@ -29,6 +31,9 @@ pub struct Engine {
     newest: Arc<Newest>,
     /// How far a run of its contexts may go.
     pub(crate) limits: Limits,
+    /// Where its contexts have the memory between steps from, where it is not their own.
+    pub(crate) scratch: Option<Scratch>,
+    pub(crate) allocator: Option<Arc<dyn Allocator>>,
 }
 
 /// The core that runs take, shared by all clones of an engine and by their contexts.
@@ -66,8 +71,12 @@ pub(crate) struct Core {
     managed_weights: bool,
     /// How many refits came before it.
     n_refits: u64,
+    /// The same in all that refits made of one engine.
+    pub(crate) origin: Arc<()>,
     /// The device that pins the host memory of contexts.
     pub(crate) pinning: Option<Arc<dyn Backend>>,
+    /// Inputs that are what outputs were in the run before.
+    pub(crate) states: Vec<StatePair>,
 }
 
 impl Unit {
@@ -270,6 +279,7 @@ impl Engine {
             return Err(RunError::needs_rebuild(why));
         }
         check_host_memory(&plan.program, &backends)?;
+        let states = states::of_plan(&plan)?;
         let code = options.code.taken_from(&plan)?;
         for backend in backends.iter_mut().filter(|backend| backend.memory_kind() == MemoryKind::Device) {
             // Each piece of code names what it is made for; a backend that cannot use one leaves it.
@@ -297,10 +307,12 @@ impl Engine {
             weights,
             managed_weights,
             n_refits: 0,
+            origin: Arc::new(()),
             pinning,
+            states,
         });
         let newest = Arc::new(Newest { core: Mutex::new(core.clone()), n_refits: AtomicU64::new(0) });
-        Ok(Engine { core, newest, limits: Limits::default() })
+        Ok(Engine { core, newest, limits: Limits::default(), scratch: None, allocator: None })
     }
 
     /// Gives the engine the weights of a plan that is its own but for these, as a refit makes it. Runs that are under way go
@@ -329,7 +341,9 @@ impl Engine {
             weights,
             managed_weights: old.managed_weights,
             n_refits: old.n_refits + 1,
+            origin: old.origin.clone(),
             pinning: old.pinning.clone(),
+            states: old.states.clone(),
         });
         *newest = core.clone();
         self.newest.n_refits.store(core.n_refits, Ordering::Release);
@@ -353,6 +367,17 @@ impl Engine {
     /// hold more memory, ends in an error.
     pub fn limited(self, limits: Limits) -> Engine {
         Engine { limits, ..self }
+    }
+
+    /// The same engine, for contexts that share their memory between steps with those of other engines: runs of all of them
+    /// go one after the other.
+    pub fn sharing(self, scratch: &Scratch) -> Engine {
+        Engine { scratch: Some(scratch.clone()), ..self }
+    }
+
+    /// The same engine, for contexts that have their memory between steps from a caller's allocator.
+    pub fn allocating(self, allocator: Arc<dyn Allocator>) -> Engine {
+        Engine { allocator: Some(allocator), ..self }
     }
 
     /// The plan with the weights that this clone was opened or refitted with.
@@ -381,6 +406,11 @@ impl Engine {
             PortInfo { name: value.name.clone(), ty: value.ty.clone() }
         };
         list.iter().map(port).collect()
+    }
+
+    /// Inputs that are what outputs were in the run before.
+    pub fn states(&self) -> &[StatePair] {
+        &self.core.states
     }
 
     /// Bytes of all weights, each in the form that kernels read.

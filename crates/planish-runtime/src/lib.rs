@@ -10,10 +10,10 @@
 //!   streams; `control`: bodies; `host`: what happens on host values; `transfer`: copies between memories; `clock`:
 //!   times on devices;
 //! - `faults`: what kernels on a device found wrong with values; `code`: where compiled code comes from;
-//! - `weights`: in place, in every form that is read; `needs`: what memory all of it takes;
-//! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`: owned
-//!   memory; `pending`: runs beside the caller; `pipeline`: runs that overlap with each other's copies; `runner`,
-//!   `lending`: the threads and locks below these.
+//! - `scratch`: memory of the caller's, or shared by engines; `weights`: in place, in every form that is read; `needs`: what memory all of it takes;
+//! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `states`: inputs that are earlier outputs; `buffer`, `device`, `ports`: owned
+//!   memory; `pending`: runs beside the caller; `pipeline`: runs that overlap with each other's copies; `lane`: engines one after
+//!   the other in one memory; `runner`, `lending`: the threads and locks below these.
 //!
 //! The runtime parses no model and compiles nothing: it links neither ONNX nor the compiler.
 
@@ -36,6 +36,7 @@ mod faults;
 mod feed;
 mod frame;
 mod host;
+mod lane;
 mod launch;
 mod lending;
 mod memory;
@@ -52,7 +53,9 @@ mod resolve;
 mod results;
 mod run;
 mod runner;
+mod scratch;
 mod state;
+mod states;
 mod sync;
 mod transfer;
 mod view;
@@ -66,12 +69,15 @@ pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use device::{DeviceBuffer, DeviceTarget, DeviceView};
 pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
 pub use error::{Error, ErrorKind, RunError, RunErrorKind};
+pub use lane::{Lane, LaneStage, LaneValue, Proof, lane_sizes};
 pub use needs::{ContextMemory, MemoryNeeds, TargetNeeds};
 pub use pending::Pending;
 pub use pipeline::Pipeline;
 pub use placement::{Place, PlacedStep, Placement, Space};
-pub use planish_kernel::{MemoryInfo, Wait};
+pub use planish_kernel::{Address, Memory, MemoryInfo, MemoryKind, Wait};
 pub use pool::{ContextPool, Lease};
 pub use pose::{problem_of, tactic_at};
 pub use run::Observed;
+pub use scratch::{Allocator, Scratch};
+pub use states::{Sequence, StatePair, States};
 pub use view::{Outputs, View};

@@ -1,5 +1,7 @@
 //! The memory of a program: arenas, outputs and values of their own, as large as the sizes met so far ask for.
 
+use std::sync::Arc;
+
 use planish_kernel::{Address, Memory, MemoryKind};
 use planish_op::{Meter, Stop, Value};
 
@@ -7,6 +9,7 @@ use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::Bound;
 use crate::resolve::Resolved;
+use crate::scratch::Allocator;
 
 /// What a value of its own holds at the moment.
 #[derive(Debug, Default)]
@@ -22,6 +25,8 @@ pub(crate) enum Own {
 pub(crate) struct FrameMemory {
     /// By target: what lies between steps.
     pub(crate) arenas: Vec<Option<Box<dyn Memory>>>,
+    /// Where arenas come from, where that is not the backend.
+    pub(crate) allocator: Option<Arc<dyn Allocator>>,
     pub(crate) outputs: Vec<Option<Box<dyn Memory>>>,
     /// Where the caller wants an output written.
     pub(crate) bound: Vec<Option<Bound>>,
@@ -42,6 +47,11 @@ impl FrameMemory {
             list.iter().flatten().map(|memory| memory.len()).sum()
         };
         bytes(&self.arenas) + bytes(&self.outputs)
+    }
+
+    /// Bytes of the arenas, by target.
+    pub(crate) fn arena_lengths(&self) -> Vec<usize> {
+        self.arenas.iter().map(|arena| arena.as_ref().map_or(0, |memory| memory.len())).collect()
     }
 
     /// Makes room for what is known per value, input and output.
@@ -70,7 +80,8 @@ impl FrameMemory {
         meter: &mut Meter,
     ) -> Result<(), RunError> {
         for (target, &bytes) in resolved.arena_bytes.iter().enumerate() {
-            grow(&mut self.arenas[target], bytes, core, target, meter)?;
+            let allocator = self.allocator.as_deref();
+            grow(&mut self.arenas[target], bytes, core, target, meter, allocator)?;
         }
         for &(value, bytes) in &resolved.own_bytes {
             let target = unit.program.values[value as usize].target as usize;
@@ -82,7 +93,7 @@ impl FrameMemory {
                     None
                 }
             };
-            grow(&mut memory, bytes, core, target, meter)?;
+            grow(&mut memory, bytes, core, target, meter, None)?;
             self.own[value as usize] = memory.map_or(Own::Nothing, Own::Memory);
         }
         Ok(())
@@ -102,7 +113,7 @@ impl FrameMemory {
             match self.bound[output as usize] {
                 None => {
                     let target = value.target as usize;
-                    grow(&mut self.outputs[output as usize], bytes, core, target, meter)?;
+                    grow(&mut self.outputs[output as usize], bytes, core, target, meter, None)?;
                 }
                 Some(bound) if bound.bytes < bytes => {
                     let (name, has) = (&value.name, bound.bytes);
@@ -138,6 +149,7 @@ fn grow(
     core: &Core,
     target: usize,
     meter: &mut Meter,
+    allocator: Option<&dyn Allocator>,
 ) -> Result<(), RunError> {
     if memory.as_ref().is_none_or(|memory| memory.len() < bytes) {
         let before = memory.as_ref().map_or(0, |memory| memory.len() as u64);
@@ -146,6 +158,18 @@ fn grow(
         meter.stand(before, bytes as u64).map_err(stopped)?;
         // The old memory goes first, so that the peak is the larger of the two.
         *memory = None;
+        let backend = &core.backends[target];
+        let given =
+            allocator.map(|allocator| allocator.allocate(backend.name(), backend.memory_kind(), bytes));
+        if let Some(given) = given.transpose()?.flatten() {
+            if given.len() < bytes {
+                let (has, name) = (given.len(), backend.name());
+                let message = format!("the allocator gave {has} bytes for {name} instead of {bytes}");
+                return Err(RunError::new(RunErrorKind::OutOfMemory, message));
+            }
+            *memory = Some(given);
+            return Ok(());
+        }
         let pinned = match core.backends[target].memory_kind() {
             MemoryKind::Host => core.pinned(bytes)?,
             MemoryKind::Device => None,

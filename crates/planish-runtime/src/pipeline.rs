@@ -69,7 +69,7 @@ impl Context {
 
 /// Whether a plan is kernels on one stream of a device between copies of its inputs and outputs: then a run touches
 /// host memory by these copies alone.
-fn overlaps(core: &Core) -> bool {
+pub(crate) fn overlaps(core: &Core) -> bool {
     let program = &core.plan.program;
     let is_input = |value: &u32| program.inputs.contains(value);
     let is_output = |value: &u32| program.outputs.contains(value);

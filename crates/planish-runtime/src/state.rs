@@ -15,6 +15,7 @@ use crate::frame::{Frame, panicked};
 use crate::memory::FrameMemory;
 use crate::ports::check_site;
 use crate::run::{Mode, Queues, Run, Watch};
+use crate::states::Sequence;
 use crate::view::View;
 
 /// Inputs up to which a run keeps its list of them on the stack.
@@ -36,6 +37,10 @@ pub(crate) struct State {
     pub(crate) options: ContextOptions,
     /// For each bound output its number and whether it is written in place; kept so that runs need no memory.
     pub(crate) places: Vec<(usize, bool)>,
+    /// What the plan's states are.
+    pub(crate) sequence: Sequence,
+    /// Bytes of shared arenas at the last run, by target.
+    pub(crate) lent: Vec<usize>,
 }
 
 impl Drop for State {
@@ -47,6 +52,25 @@ impl Drop for State {
 
 impl State {
     pub(crate) fn run(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
+        if self.engine.core.states.is_empty() {
+            return self.run_fed(feeds, watch);
+        }
+        let mut sequence = std::mem::take(&mut self.sequence);
+        let result = sequence.run(self, feeds, watch);
+        self.sequence = sequence;
+        result
+    }
+
+    /// Runs on a feed for each input.
+    pub(crate) fn run_fed(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
+        match self.engine.scratch.clone() {
+            Some(scratch) => scratch.lend(self, |state| state.run_here(feeds, watch)),
+            None => self.run_here(feeds, watch),
+        }
+    }
+
+    /// Runs in the memory that the frame has.
+    fn run_here(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
         self.settle();
         self.catch_up();
         let _mode = DefaultFloatMode::enter();
@@ -94,7 +118,10 @@ impl State {
             *feed = given;
         }
         if n_given < names.len()
-            && let Some(idx) = feeds.iter().position(|feed| matches!(feed, Feed::Absent))
+            && let Some(idx) = (0..feeds.len()).find(|&idx| {
+                let is_state = || self.engine.core.states.iter().any(|pair| pair.input == idx);
+                matches!(feeds[idx], Feed::Absent) && !is_state()
+            })
         {
             return refuse(format!("input `{}` is missing", names[idx]));
         }
@@ -115,7 +142,7 @@ impl State {
     }
 
     /// Takes the weights that the engine was given last. A run has those that it begins with.
-    fn catch_up(&mut self) {
+    pub(crate) fn catch_up(&mut self) {
         if self.engine.catch_up() {
             // Runs that were not waited for read the old weights, which may go now.
             let _ = self.queues.synchronize();

@@ -14,6 +14,7 @@ use planish_kernel::Backend;
 use planish_plan::Profile;
 
 use crate::accuracy::certified;
+use crate::border::Border;
 use crate::calibration::{Calibration, Sample};
 use crate::contract::{Choice, Contract, ContractData, Search};
 use crate::device::Device;
@@ -113,8 +114,8 @@ impl Builder {
 
     /// A build of a model that was read before.
     pub fn from_model(model: Model) -> Builder {
-        let metadata = model.properties.iter().cloned().collect();
-        let options = BuildOptions { source: model.source, metadata, ..BuildOptions::default() };
+        let (border, metadata) = (model.border.clone(), model.properties.iter().cloned().collect());
+        let options = BuildOptions { source: model.source, border, metadata, ..BuildOptions::default() };
         let (timings, samples) = (TimingCache::default(), Vec::new());
         Builder { model, device: Device::Auto, target: None, options, timings, samples }
     }
@@ -374,6 +375,27 @@ impl Builder {
     pub fn workspace(mut self, bytes: usize) -> Builder {
         self.options.workspace = Some(bytes);
         self
+    }
+
+    /// Puts a border around the model: types and layouts of inputs and outputs, and work before and after it; see
+    /// [`Model::with_border`].
+    ///
+    /// ```
+    /// use planish::{Border, Builder, DType, NetworkBuilder};
+    ///
+    /// let mut net = NetworkBuilder::new("scale");
+    /// let x = net.input("x", DType::F32, "batch,3,8,8")?;
+    /// let y = net.mul(x, 0.5)?;
+    /// net.output("y", y)?;
+    /// let builder = Builder::from_network(net)?.border(&Border::new().io("x:u8:nhwc"))?;
+    /// let input = builder.graph().value(builder.graph().inputs()[0]);
+    /// assert_eq!(input.ty.to_string(), "u8[batch,8,8,3]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn border(self, border: &Border) -> Result<Builder, Error> {
+        let model = self.model.with_border(border)?;
+        let options = BuildOptions { source: model.source, border: model.border.clone(), ..self.options };
+        Ok(Builder { model, options, ..self })
     }
 
     /// What a [`crate::PlanCache`] keeps the plan under; `None` where callbacks or a tactic lock decide what is

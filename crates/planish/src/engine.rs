@@ -1,10 +1,13 @@
 //! `Engine`: a plan on a device.
 
+use std::sync::Arc;
+
 use planish_op::Limits;
 
 use crate::{Error, ErrorKind};
 use planish_runtime::{
-    CodeFrom, Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
+    Allocator, CodeFrom, Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds,
+    PortInfo, Scratch, StatePair,
 };
 
 use crate::device::{Device, is_accelerated, other_device};
@@ -123,6 +126,73 @@ impl Engine {
         self.inner.refit(plan.inner)
     }
 
+    /// The same engine, for contexts that share the memory between their steps with those of other engines: as much as the
+    /// largest of them needs, once. Their runs go one after the other.
+    ///
+    /// ```
+    /// # #[cfg(feature = "build")] {
+    /// use planish::{Builder, Device, Engine, Scratch, View};
+    ///
+    /// let scratch = Scratch::new();
+    /// # let graph = r#"graph "g" { input %x: f32[n,4] %a: f32[n,4] = Softmax(%x) %y: f32[n,4] = Softmax(%a) output %y }"#;
+    /// # let plan = Builder::from_graph(graph.parse()?).tune_level(0).device(Device::Cpu).build()?;
+    /// let engine = Engine::new(plan, Device::Cpu)?.sharing(&scratch);
+    /// let mut contexts = [engine.context()?, engine.context()?];       // of other engines too
+    /// for context in &mut contexts {
+    ///     context.run(&[("x", View::new(&[2, 4], &[1f32; 8])?)])?;
+    ///     assert_eq!(context.memory().device_arena, 0);
+    /// }
+    /// assert!(scratch.bytes() > 0);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sharing(self, scratch: &Scratch) -> Engine {
+        Engine { inner: self.inner.sharing(scratch) }
+    }
+
+    /// The same engine, for contexts that have the memory between their steps from a caller's allocator.
+    ///
+    /// ```
+    /// # #[cfg(feature = "build")] {
+    /// use std::sync::Arc;
+    ///
+    /// use planish::memory::{Address, Allocator, Memory, MemoryKind};
+    /// use planish::{Builder, Device, Engine, Error, View};
+    ///
+    /// #[derive(Debug)]
+    /// struct Pages(Vec<[u64; 8]>);
+    ///
+    /// impl Memory for Pages {
+    ///     fn address(&self) -> Address {
+    ///         Address(self.0.as_ptr().expose_provenance().next_multiple_of(64) as u64)
+    ///     }
+    ///
+    ///     fn len(&self) -> usize {
+    ///         64 * (self.0.len() - 1)
+    ///     }
+    /// }
+    ///
+    /// #[derive(Debug)]
+    /// struct Mine;
+    ///
+    /// // SAFETY: lines of its own for each, aligned, one of them spare for that.
+    /// unsafe impl Allocator for Mine {
+    ///     fn allocate(&self, _: &str, kind: MemoryKind, bytes: usize) -> Result<Option<Box<dyn Memory>>, Error> {
+    ///         Ok((kind == MemoryKind::Host).then(|| Box::new(Pages(vec![[0; 8]; bytes.div_ceil(64) + 1])) as _))
+    ///     }
+    /// }
+    ///
+    /// # let graph = r#"graph "g" { input %x: f32[n,4] %a: f32[n,4] = Softmax(%x) %y: f32[n,4] = Softmax(%a) output %y }"#;
+    /// # let plan = Builder::from_graph(graph.parse()?).tune_level(0).device(Device::Cpu).build()?;
+    /// let mut context = Engine::new(plan, Device::Cpu)?.allocating(Arc::new(Mine)).context()?;
+    /// context.run(&[("x", View::new(&[2, 4], &[1f32; 8])?)])?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn allocating(self, allocator: Arc<dyn Allocator>) -> Engine {
+        Engine { inner: self.inner.allocating(allocator) }
+    }
+
     /// A context with as many threads as the plan was built for.
     pub fn context(&self) -> Result<Context, Error> {
         self.inner.context()
@@ -138,6 +208,11 @@ impl Engine {
         self.inner.pool(n_contexts)
     }
 
+    /// The engine below, for what is made of several.
+    pub(crate) fn runtime(&self) -> &planish_runtime::Engine {
+        &self.inner
+    }
+
     /// Inputs with their types, in the model's order.
     pub fn inputs(&self) -> Vec<PortInfo> {
         self.inner.inputs()
@@ -146,6 +221,11 @@ impl Engine {
     /// Outputs with their types, in the model's order.
     pub fn outputs(&self) -> Vec<PortInfo> {
         self.inner.outputs()
+    }
+
+    /// Inputs that are what outputs were in the run before ([`Context::states`]).
+    pub fn states(&self) -> &[StatePair] {
+        self.inner.states()
     }
 
     /// Everything that the plan holds.

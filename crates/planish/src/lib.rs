@@ -227,6 +227,8 @@
 #[cfg(feature = "build")]
 mod accuracy;
 #[cfg(feature = "build")]
+mod border;
+#[cfg(feature = "build")]
 mod builder;
 mod bundle;
 #[cfg(feature = "build")]
@@ -251,6 +253,7 @@ mod network;
 #[cfg(feature = "build")]
 pub mod onnx;
 mod peaks;
+mod pipeline;
 mod plan;
 #[cfg(feature = "build")]
 mod plan_cache;
@@ -272,6 +275,8 @@ mod work;
 #[cfg(feature = "build")]
 pub use accuracy::Accuracy;
 #[cfg(feature = "build")]
+pub use border::{Border, Labelled, labels_of};
+#[cfg(feature = "build")]
 pub use builder::{Builder, Pruned, Quantized, Simplified};
 pub use bundle::Bundle;
 #[cfg(feature = "build")]
@@ -288,6 +293,7 @@ pub use metrics::{LabelCount, Metrics, ValueRange, Worst};
 pub use model::Model;
 #[cfg(feature = "build")]
 pub use network::{Body, Heads, IntoShape, NetworkBuilder, Operand, Window, Wire};
+pub use pipeline::{HostStage, Pipeline, PipelineBuilder, PipelineLane};
 pub use plan::Plan;
 #[cfg(feature = "build")]
 pub use plan_cache::{Cached, PlanCache};
@@ -312,7 +318,8 @@ pub use planish_quantize::{CalibrationError, Calibrator, DEFAULT_PERCENTILE, Ran
 pub use planish_runtime::{
     Bindings, Buffer, CodeFrom, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS,
     DeviceBuffer, DeviceTarget, DeviceView, EngineOptions, Error, ErrorKind, HostBuffer, Lease, MemoryInfo,
-    MemoryNeeds, Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, StepTime, TargetNeeds, View, Wait,
+    MemoryNeeds, Outputs, Pending, Phases, Pipeline as Overlap, PortInfo, Profiled, Proof, Scratch, Sequence,
+    StatePair, States, StepTime, TargetNeeds, View, Wait,
 };
 #[doc(inline)]
 pub use planish_tensor::{Bytes, DType, Dim, Element, Shape, Tensor, TensorError, bf16, element_count, f16};
@@ -387,6 +394,12 @@ pub mod tactic {
         Arithmetic, Candidate, Code, Layout, Numeric, Operand, PackedWeight, Problem, Ref, Region,
         RegionNode, Tactic, Want,
     };
+}
+
+/// A caller's own memory for runs: what [`Engine::allocating`] takes, with an example there.
+pub mod memory {
+    #[doc(inline)]
+    pub use planish_runtime::{Address, Allocator, Memory, MemoryKind};
 }
 
 /// A model in memory: values, nodes and symbolic shapes; its text form, and its evaluation by the exact reference.

@@ -7,9 +7,10 @@ use planish_import::{DeclaredShapes, ImportError, ImportErrorKind, UnsupportedNo
 use planish_ir::Graph;
 use planish_tensor::{Bytes, Tensor};
 
+use crate::border::{self, Border};
 use crate::error::of_import;
 use crate::network::NetworkBuilder;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, PortInfo, StatePair};
 
 /// A model that was read: its graph, and the hash that tells it from others. Weights stay in the mapped file.
 ///
@@ -31,6 +32,8 @@ pub struct Model {
     pub(crate) declared: DeclaredShapes,
     /// Free pairs of keys and values that its file has.
     pub(crate) properties: Vec<(String, String)>,
+    /// What was put around the model, as plans keep it.
+    pub(crate) border: Vec<String>,
 }
 
 impl Model {
@@ -164,6 +167,91 @@ impl Model {
         self.source = *hasher.finalize().as_bytes();
         Ok(self)
     }
+
+    /// The names of classes that the model's file has, as exporters of YOLO write them.
+    fn own_labels(&self) -> Vec<String> {
+        let names = self.properties.iter().find(|(key, _)| key == "names");
+        names.map_or(Vec::new(), |(_, text)| border::of_metadata(text))
+    }
+
+    /// The model with another border: types and layouts of its inputs and outputs, and work before and after it, all as nodes
+    /// of its graph. [`Border`] has an example.
+    pub fn with_border(mut self, border: &Border) -> Result<Model, Error> {
+        if border.is_empty() {
+            return Ok(self);
+        }
+        if !self.border.is_empty() {
+            let message = "the model has a border already; give all of it at once";
+            return Err(Error::new(ErrorKind::BadOption, message));
+        }
+        let (graph, labels) = border.around(&self.graph, &self.own_labels())?;
+        self.graph = graph;
+        self.declared = DeclaredShapes::default();
+        let lines = border.lines().into_iter().chain(labels.iter().map(border::label_line)).collect();
+        self.mark(lines);
+        Ok(self)
+    }
+
+    /// The model with states: inputs that are what an output was in the run before, as in `h0=hn` or `h0=hn:2x1x128` with the
+    /// sizes to begin at. Plans of it keep them, where they run, from one run to the next.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, Device, Engine, Model, NetworkBuilder, Sequence, View};
+    ///
+    /// let mut net = NetworkBuilder::new("sum so far");
+    /// let x = net.input("x", DType::F32, "batch,2")?;
+    /// let so_far = net.input("so_far", DType::F32, "batch,2")?;
+    /// let sum = net.add(x, so_far)?;
+    /// net.output("sum", sum)?;
+    /// let model = Model::from_network(net)?.with_states(&["so_far=sum"])?;
+    /// let plan = Builder::from_model(model).device(Device::Cpu).tune_level(0).build()?;
+    ///
+    /// let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+    /// let mut add = |context: &mut planish::Context, x: f32| -> Result<f32, planish::Error> {
+    ///     let outputs = context.run(&[("x", View::new(&[1, 2], &[x; 2])?)])?;  // the state is fed by itself
+    ///     Ok(outputs.get("sum").and_then(|sum| Some(sum.as_slice::<f32>()?[0])).unwrap())
+    /// };
+    /// assert_eq!((add(&mut context, 1.0)?, add(&mut context, 2.0)?), (1.0, 3.0));
+    ///
+    /// let mut other = Sequence::default();                             // several sequences, one context
+    /// context.swap_sequence(&mut other)?;
+    /// assert_eq!(add(&mut context, 5.0)?, 5.0);
+    /// context.swap_sequence(&mut other)?;
+    /// assert_eq!(add(&mut context, 1.0)?, 4.0);
+    /// context.states()?.set("so_far", View::new(&[1, 2], &[10f32, 10.0])?)?;
+    /// assert_eq!(add(&mut context, 1.0)?, 11.0);
+    /// context.states()?.reset();
+    /// assert_eq!(add(&mut context, 1.0)?, 1.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_states(mut self, states: &[&str]) -> Result<Model, Error> {
+        let ports = |ids: &[planish_ir::ValueId]| -> Vec<PortInfo> {
+            let port = |&id: &planish_ir::ValueId| {
+                let value = self.graph.value(id);
+                PortInfo { name: value.name.to_string(), ty: value.ty.clone() }
+            };
+            ids.iter().map(port).collect()
+        };
+        let (inputs, outputs) = (ports(self.graph.inputs()), ports(self.graph.outputs()));
+        let pairs = StatePair::parse_all(states, &inputs, &outputs)
+            .map_err(|why| Error::new(ErrorKind::BadOption, format!("--state {why}")))?;
+        let loose = pairs.iter().flat_map(|pair| pair.loose_symbols(&inputs, &outputs)).collect();
+        self = self.untie(&loose)?;
+        let lines: Vec<String> = states.iter().map(|state| format!("state={state}")).collect();
+        self.mark(lines);
+        Ok(self)
+    }
+
+    /// Takes note of what a plan is to keep of it, which tells it from the model without.
+    fn mark(&mut self, lines: Vec<String>) {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.source);
+        lines.iter().for_each(|line| _ = hasher.update(format!("{line}\n").as_bytes()));
+        if !lines.is_empty() {
+            self.source = *hasher.finalize().as_bytes();
+        }
+        self.border.extend(lines);
+    }
 }
 
 impl From<Graph> for Model {
@@ -174,7 +262,8 @@ impl From<Graph> for Model {
         // The text has the number and the length of each.
         printed.constants.iter().for_each(|constant| _ = hasher.update(constant.bytes()));
         let source = *hasher.finalize().as_bytes();
-        Model { graph, source, declared: DeclaredShapes::default(), properties: Vec::new() }
+        let (declared, properties, border) = (DeclaredShapes::default(), Vec::new(), Vec::new());
+        Model { graph, source, declared, properties, border }
     }
 }
 
@@ -195,7 +284,7 @@ fn import(folder: Option<&Path>, bytes: &Bytes) -> Result<Model, ImportError> {
     }
     let source = *hasher.finalize().as_bytes();
     let (graph, declared, properties) = (imported.graph, imported.declared, imported.metadata);
-    Ok(Model { graph, source, declared, properties })
+    Ok(Model { graph, source, declared, properties, border: Vec::new() })
 }
 
 /// Why a file is not a usable model.

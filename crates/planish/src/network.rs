@@ -99,6 +99,39 @@ impl NetworkBuilder {
         NetworkBuilder::around(Graph::new(name))
     }
 
+    /// An empty network whose symbols do not meet those of a graph that is going to be appended to it.
+    pub(crate) fn numbered_from(name: &str, n_fresh_symbols: usize) -> NetworkBuilder {
+        NetworkBuilder::around(Graph::numbered_from(name, n_fresh_symbols))
+    }
+
+    /// All values' names.
+    pub(crate) fn value_names(&self) -> impl Iterator<Item = String> {
+        self.graph.values().map(|(_, value)| value.name.to_string())
+    }
+
+    /// A whole graph as layers of this network; see [`Graph::append`].
+    pub(crate) fn append(
+        &mut self,
+        graph: &Graph,
+        inputs: &[Wire],
+        rename: &dyn Fn(&str) -> String,
+    ) -> Result<Vec<Wire>, Error> {
+        let inputs = inputs.iter().map(|&wire| self.own(wire, "an input")).collect::<Result<Vec<_>, _>>()?;
+        let outputs = self.graph.append(graph, &inputs, rename).map_err(advice::of_graph)?;
+        Ok(outputs.into_iter().map(|id| self.wire(id)).collect())
+    }
+
+    /// A constant under this name, or one like it that is free.
+    pub(crate) fn number(&mut self, name: &str, tensor: Tensor) -> Result<Wire, Error> {
+        let mut free = name.to_string();
+        let mut n = 1;
+        while self.graph.find(&free).is_some() {
+            n += 1;
+            free = format!("{name}_{n}");
+        }
+        self.constant(&free, tensor)
+    }
+
     fn around(graph: Graph) -> NetworkBuilder {
         NetworkBuilder {
             id: N_NETWORKS.fetch_add(1, Ordering::Relaxed),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_kernel::Backend;
 
 use crate::device::{Device, unpack};
-use crate::{Error, Model, Opened, Plan};
+use crate::{Border, Error, Model, Opened, Plan};
 
 impl Plan {
     /// The plan with the weights of another model of the same graph: a model that was trained on, say. Nothing is built, so
@@ -35,6 +35,11 @@ impl Plan {
     /// ```
     pub fn refit(&self, model: &Model) -> Result<Plan, Error> {
         let backends = self.own_backends()?;
+        let border = Border::of_options(&self.inner.header.options);
+        let model = &match model.border.is_empty() {
+            true => model.clone().with_border(&border)?,
+            false => model.clone(),
+        };
         let refitted = planish_compile::refit(&self.inner, model.graph(), model.source, &backends, &unpack)?;
         Ok(refitted.plan.into())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use planish::{
-    Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, Pipeline, Tensor, View, Wait,
+    Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Overlap, Phases, Tensor, View, Wait,
 };
 
 use super::blocks::{self, BLOCKS, Begun, Block, SHORTEST_BLOCK, Usage};
@@ -274,7 +274,7 @@ impl<'a> Ready<'a> {
         source.run(&mut context)?;
         let first = began.elapsed();
         let mut further = Vec::new();
-        for _ in 1..if args.overlap && on_device { Pipeline::DEPTH } else { 1 } {
+        for _ in 1..if args.overlap && on_device { Overlap::DEPTH } else { 1 } {
             if let Source::Bound(bindings) = Source::new(&context, names, tensors, args, on_device)? {
                 further.push(bindings);
             }

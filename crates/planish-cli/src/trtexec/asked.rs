@@ -121,6 +121,8 @@ impl Asked {
         if value("precisionConstraints") != Some("none") {
             building.layer_precision = layer_precisions(value("layerPrecisions"), &mut notes)?;
         }
+        building.border.formats =
+            [value("inputIOFormats"), value("outputIOFormats")].map(|formats| formats.map(str::to_string));
         building.tactic_sources = tactic_sources(value("tacticSources"), &mut notes);
         let shapes = value("shapes").map(list).unwrap_or_default();
         building.profiles = profiles(given)?;

@@ -9,7 +9,7 @@ use crate::{
     Forgery, all_refused, input, lie, like, output, packed, place, resize, step, ty, unlist, value, weight,
 };
 
-pub(crate) const FORGERIES: [Forgery; 40] = [
+pub(crate) const FORGERIES: [Forgery; 42] = [
     lie("an output that is an input", "products", "has no memory of its own", |plan| {
         plan.program.outputs[0] = plan.program.inputs[0]
     }),
@@ -123,6 +123,13 @@ pub(crate) const FORGERIES: [Forgery; 40] = [
     }),
     lie("a plan without a host", "products", "0 targets are hosts and 1 devices", |plan| {
         plan.roles[0] = Role::Device
+    }),
+    lie("a state that is no input", "products", "names no input", |plan| {
+        plan.header.options = "state=nothing=nowhere".to_string()
+    }),
+    lie("a state that is no output", "products", "there is no output", |plan| {
+        let name = &plan.program.values[plan.program.inputs[0] as usize].name;
+        plan.header.options = format!("state={name}=nowhere")
     }),
     lie("a target without a role", "products", "1 targets have 0 roles", |plan| plan.roles.clear()),
     lie("a second device", "products", "1 targets are hosts and 2 devices", |plan| {

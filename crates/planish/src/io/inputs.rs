@@ -76,7 +76,12 @@ impl Sources<'_> {
     /// ```
     pub fn gather_for(&self, engine: &Engine) -> Result<Inputs, Error> {
         let mut graph = Graph::new("inputs");
-        for port in engine.inputs() {
+        let is_given = |name: &str| self.files.iter().any(|text| text.split('=').next() == Some(name));
+        for (at, port) in engine.inputs().into_iter().enumerate() {
+            // A state is what it was, unless a file says otherwise.
+            if engine.states().iter().any(|pair| pair.input == at) && !is_given(&port.name) {
+                continue;
+            }
             graph
                 .add_input(&port.name, port.ty)
                 .map_err(|error| Error::internal(format!("input `{}`: {error}", port.name)))?;

@@ -177,6 +177,18 @@ impl NetworkBuilder {
         self.one_named(&name, resize(mode).into(), &[Some(x), None, None, Some(sizes)])
     }
 
+    /// Resizes some axes to sizes, as the operator says.
+    pub(crate) fn resize_by(&mut self, op: op::Resize, x: Wire, sizes: &[i64]) -> Result<Wire, Error> {
+        let name = self.layer_name("Resize")?;
+        let sizes = self.operand(Tensor::vector(sizes.to_vec()).into(), &name, "sizes", DType::I64)?;
+        self.one_named(&name, op.into(), &[Some(x), None, None, Some(sizes)])
+    }
+
+    /// The middle of some axes, or what there is in the middle of zeros.
+    pub(crate) fn center_crop_pad(&mut self, x: Wire, axes: Vec<i64>, sizes: &[i64]) -> Result<Wire, Error> {
+        self.with_ints(op::CenterCropPad { axes: Some(axes) }.into(), x, "sizes", sizes)
+    }
+
     /// The mean over axes, which stay with size 1 if `keep`.
     ///
     /// ```
