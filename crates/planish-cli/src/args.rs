@@ -11,6 +11,7 @@ mod demo;
 mod edit;
 mod explore;
 mod exporter;
+mod plugin;
 mod polygraphy;
 mod quantize;
 mod refit;
@@ -37,6 +38,7 @@ pub(crate) use demo::{Demo, Scenario};
 pub(crate) use edit::{Extract, Insert, Reshape, Sanitize, Simplify, Sparsify, Surgeon};
 pub(crate) use explore::Explore;
 pub(crate) use exporter::Exporter;
+pub(crate) use plugin::{PluginCheck, PluginCommand, PluginList, PluginMatch};
 pub(crate) use polygraphy::{Polygraphy, PolygraphyRun};
 pub(crate) use quantize::Quantize;
 pub(crate) use refit::Refit;
@@ -59,6 +61,9 @@ pub(crate) struct Args {
     /// Tell what builds decide: fusions, precisions, kernels; -vv also candidates and what rules refused
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// A plugin with operators of your own, a .cu file or a shared library, whose code is run; may be repeated
+    #[arg(long = "plugin", global = true, value_name = "FILE")]
+    pub(crate) plugins: Vec<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -143,6 +148,9 @@ pub(crate) enum Command {
     /// Change a model's file: insert, remove, prune, rename, reshape, sanitize, sparsify
     #[command(subcommand)]
     Surgeon(Surgeon),
+    /// List and check plugins (operators of your own), and put one into a model in place of a pattern of nodes
+    #[command(subcommand)]
+    Plugin(PluginCommand),
     /// Write one of the benchmark models with random weights, or list them
     Zoo(Zoo),
     /// Make a model, then build, check, time and compare it: a tour of everything
@@ -203,6 +211,7 @@ impl Command {
             Command::Zoo(args) => &args.json,
             Command::Doctor(args) => &args.json,
             Command::Verify(args) => &args.json,
+            Command::Plugin(args) => args.json(),
             Command::Sign(_)
             | Command::Demo(_)
             | Command::Trtexec(_)
@@ -233,6 +242,7 @@ impl Command {
             Command::Profile(args) => Some(&args.model),
             Command::Explore(args) => Some(&args.model),
             Command::Debug(args) => Some(args.parts().0),
+            Command::Plugin(PluginCommand::Match(args)) => Some(&args.model),
             _ => None,
         }
     }

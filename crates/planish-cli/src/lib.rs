@@ -29,6 +29,7 @@ mod memory;
 mod onnxruntime;
 mod page;
 mod pins;
+mod plugin;
 mod polygraphy;
 mod print;
 mod printable;
@@ -98,6 +99,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
     if let Some(path) = args.command.json().and_then(args::Json::file) {
         print::check_json(path, args.command.model().as_slice())?;
     }
+    plugin::load(&args.plugins, &args.command)?;
     match args.command.brought_up_to_date() {
         Command::Inspect(args) => inspect::command(&args, out),
         Command::Build(args) => exporter::command(args, out),
@@ -121,6 +123,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Timing(args) => timing::command(&args, out),
         Command::Sign(args) => sign::sign(&args, out),
         Command::Verify(args) => sign::verify(&args, out),
+        Command::Plugin(args) => plugin::command(&args, out),
         Command::Zoo(args) => zoo::command(&args, out),
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),

@@ -22,6 +22,7 @@ use crate::integers::{
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
 use crate::options::{BuildOptions, Precision};
+use crate::plugins;
 use crate::precision::by_price::{Settled, settle};
 use crate::precision::{keep_weights, lower_precision, raise_precision};
 use crate::price::cache::TimingCache;
@@ -61,6 +62,7 @@ pub fn build(
     let _mode = DefaultFloatMode::enter();
     let backends = Backends::new(backends)?;
     let mut stages = Stages::start();
+    let plugins = if options.verify { plugins::check_used(graph, backends.all())? } else { Vec::new() };
     let asked = optimize(graph, backends, options)?;
     stages.end("passes");
     let told = load_times(backends, options, timings)?;
@@ -107,7 +109,7 @@ pub fn build(
                 let message = format!("--strict: {open}; leave --strict out to accept it");
                 return Err(BuildError::new(BuildErrorKind::Refused, message));
             }
-            plan.certify(findings.certificate.checks)
+            plan.certify(plugins.into_iter().chain(findings.certificate.checks).collect())
                 .map_err(|error| BuildError::internal(format!("the plan cannot be written: {error}")))?;
             notes.extend(open);
             notes.extend(spread);

@@ -55,6 +55,9 @@ use planish_plan::{Certificate, Check, Outcome, Plan};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 
+pub(crate) use self::alone::launch as launch_alone;
+pub(crate) use self::inputs::Numbers;
+
 use self::inputs::Integers;
 use self::steps::{Ran, Steps};
 use crate::budget;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use planish_kernel::{Backend, Code, MemoryKind, Problem, Tactic};
+use planish_op::{Op, plugin};
 use planish_plan::{Profile, Program, StepKind, SymbolRange};
 use planish_tensor::Bytes;
 
@@ -32,7 +33,9 @@ pub(crate) fn needs_and_code(
     options: &BuildOptions,
 ) -> Result<Needed, BuildError> {
     if backends.all().len() == 1 {
-        return Ok(Needed::default());
+        let mut needs = BTreeSet::new();
+        plugins_of(program, backends, &mut needs);
+        return Ok(Needed { needs, code: Vec::new() });
     }
     let mut all = vec![sizes.all_pairs()];
     for point in points(&sizes.pairs(), &options.profiles) {
@@ -42,6 +45,7 @@ pub(crate) fn needs_and_code(
         }
     }
     let mut collected = Collected { needs: BTreeSet::new(), code: BTreeMap::new() };
+    plugins_of(program, backends, &mut collected.needs);
     let mut wanted = Vec::new();
     collected.program(program, backends, options.threads, &all, &mut wanted);
     for target in backends.by_preference().filter(|&target| target != HOST) {
@@ -62,6 +66,33 @@ pub(crate) fn needs_and_code(
     }
     let code = collected.code.into_iter().map(|(key, bytes)| Code { key, bytes }).collect();
     Ok(Needed { needs: collected.needs, code })
+}
+
+/// The plugins that steps were computed by, on the host too, or whose reference they are.
+fn plugins_of(program: &Program, backends: Backends<'_>, needs: &mut BTreeSet<(u32, String)>) {
+    for step in &program.steps {
+        let tactics: Vec<&Tactic> = match &step.kind {
+            StepKind::Kernel { variants, .. } => variants.iter().map(|variant| &variant.tactic).collect(),
+            StepKind::Control(control) => {
+                control.bodies.iter().for_each(|body| plugins_of(body, backends, needs));
+                continue;
+            }
+            StepKind::Transfer | StepKind::Evaluate => Vec::new(),
+        };
+        let custom = step.region.nodes.iter().filter_map(|node| match &node.op {
+            Op::Custom(op) => plugin::find(op),
+            _ => None,
+        });
+        for plugin in custom {
+            let of = |tactic: &&Tactic| backends.get(step.target).tactic_needs(tactic);
+            let mut own: Vec<String> =
+                tactics.iter().flat_map(of).filter(|need| plugin::is_need(need)).collect();
+            if own.is_empty() {
+                own.push(plugin.identity().need());
+            }
+            needs.extend(own.into_iter().map(|need| (step.target, need)));
+        }
+    }
 }
 
 /// Points of a plan's sizes: all of a profile's where they are few, else where kernels may change. Where any size

@@ -17,7 +17,7 @@
 //! - `schedule`: reorders and transfers put in, storage decided, parts of values written and read in place, weights
 //!   packed;
 //! - `code`: what the plan's tactics need beside the plan, and the compiled code that it carries;
-//! - `check`: the self-check;
+//! - `check`: the self-check; `plugins`: plugins against their own references;
 //! - `build`: the driver, `stopped`: builds that stop at a stage;
 //! - `recover`: the way back from a plan to a graph that can be built;
 //! - `simplify`: the passes alone, for a model that stays one;
@@ -37,6 +37,7 @@ mod error;
 mod integers;
 mod lower;
 mod options;
+mod plugins;
 mod precision;
 mod price;
 mod recover;
@@ -65,6 +66,7 @@ pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::{
     ActivationRange, DynamicRange, IntegerShare, Report as PassesReport, WeightStorage, name_matches,
 };
+pub use plugins::{PluginCheck, check_plugin, match_plugin};
 pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};

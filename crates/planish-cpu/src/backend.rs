@@ -25,6 +25,7 @@ use crate::live::LiveFamily;
 use crate::movement::{MoveFamily, PickFamily};
 use crate::nbits::NBitsFamily;
 use crate::norm::family::NormFamily;
+use crate::plugin::PluginFamily;
 use crate::pointwise::family::PointwiseFamily;
 use crate::pool::PoolFamily;
 use crate::recurrent::family::RecurrentFamily;
@@ -64,6 +65,7 @@ const FAMILIES: &[&dyn Family] = &[
     &DynamicQuantizeFamily,
     &LiveFamily,
     &TypedFamily,
+    &PluginFamily,
     &ReferenceFamily,
 ];
 
@@ -140,6 +142,9 @@ impl Backend for Cpu {
     }
 
     fn provides(&self, need: &str) -> bool {
+        if planish_op::plugin::is_need(need) {
+            return planish_op::plugin::provides(need).is_ok();
+        }
         let feature = Feature::ALL.into_iter().find(|feature| feature.name() == need);
         feature.map_or_else(|| self.target().needs.iter().any(|own| own == need), Feature::is_here)
     }
@@ -174,8 +179,14 @@ impl Compiler for Cpu {
         quantized::needed_feature(&tactic.name)
             .or_else(|| bf16::needed_feature(&tactic.name))
             .map(|feature| feature.name().to_string())
+            .or_else(|| planish_plugin::of_tactic(&tactic.name).map(|(plugin, _)| plugin.identity().need()))
             .into_iter()
             .collect()
+    }
+
+    /// Plugins that are loaded decide what there is.
+    fn versions(&self, _takes: planish_kernel::TakenSources<'_>) -> Vec<String> {
+        planish_op::plugin::registered().iter().map(|plugin| plugin.identity().need()).collect()
     }
 
     fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {

@@ -46,6 +46,7 @@ mod host;
 mod lines;
 mod live;
 mod plainly;
+mod plugin;
 mod price;
 mod regions;
 mod shared;

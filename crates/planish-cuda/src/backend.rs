@@ -56,6 +56,7 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::scatter::ScatterFamily,
     &crate::families::rotary::RotaryFamily,
     &crate::families::recurrent::RecurrentFamily,
+    &crate::families::plugin::PluginFamily,
 ];
 
 /// Where its tactics come from.
@@ -243,6 +244,9 @@ impl Backend for Cuda {
     }
 
     fn provides(&self, need: &str) -> bool {
+        if planish_op::plugin::is_need(need) {
+            return planish_op::plugin::provides(need).is_ok();
+        }
         let library =
             [Which::CublasLt, Which::Cudnn].into_iter().find(|which| need.starts_with(which.need()));
         match library {
@@ -277,7 +281,8 @@ impl Compiler for Cuda {
 
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
         let library = family_of(tactic).ok().and_then(|family| family.needs());
-        library.and_then(need_of).into_iter().collect()
+        let plugin = || planish_plugin::of_tactic(&tactic.name).map(|(plugin, _)| plugin.identity().need());
+        library.and_then(need_of).or_else(plugin).into_iter().collect()
     }
 
     fn counts_on_sparsity(&self, tactic: &Tactic) -> bool {

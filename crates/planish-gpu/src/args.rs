@@ -168,6 +168,11 @@ impl Structure {
         value.write(&mut self.bytes);
     }
 
+    /// What was written down so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// With the padding at its end.
     pub fn end(mut self, align: usize) -> Structure {
         pad(&mut self.bytes, align);

@@ -2,6 +2,7 @@
 
 mod constant;
 mod control;
+mod custom;
 mod geometry;
 mod inputs;
 mod legacy;
@@ -115,6 +116,10 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 fn rule(domain: &str, op_type: &str, opset: i64) -> Option<Rule> {
+    // Whoever loads a plugin means it.
+    if !domain.is_empty() && planish_op::plugin::version_for(domain, op_type, opset).is_some() {
+        return Some(custom::custom);
+    }
     let find =
         |rules: &[(&str, Rule)]| rules.iter().find(|(name, _)| *name == op_type).map(|(_, rule)| *rule);
     match domain {

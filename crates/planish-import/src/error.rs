@@ -112,7 +112,7 @@ impl ImportErrorKind {
             // The text has its own.
             ImportErrorKind::Onnx(_) => "",
             ImportErrorKind::Unsupported(_) => {
-                "export with standard ONNX operators (opset 7 to 27), or cut these nodes off"
+                "export with standard ONNX operators (opset 7 to 27), bring them by `--plugin FILE`, or cut these nodes off"
             }
             ImportErrorKind::Opset { .. } => "export with opset_version=21",
             ImportErrorKind::UnsupportedType { .. } => {

@@ -413,7 +413,7 @@ fn beyond_limits(ty: &ValueType) -> Option<String> {
 
 /// The outputs of a plugin's node whose types are all given: without the plugin there is nothing to ask.
 fn declared_outputs(new: &NewNode) -> Option<Vec<Inferred>> {
-    if !matches!(new.op, Op::Custom(_)) || !new.bodies.is_empty() || new.n_captured != 0 {
+    if !planish_op::plugin::is_missing(&new.op) || !new.bodies.is_empty() || new.n_captured != 0 {
         return None;
     }
     let known = |output: &NewOutput| match output {

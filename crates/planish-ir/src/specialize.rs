@@ -85,9 +85,9 @@ fn specialize(graph: &Graph, symbols: Symbols<'_>, known: &[Known]) -> Result<Gr
             Some(value) => {
                 let declared = substitute(&value.ty, lookup);
                 // Without its plugin a node has only the types that it came with.
-                let declared = match node.op {
-                    Op::Custom(_) => Declared::Exact(declared),
-                    _ => Declared::Hint(declared),
+                let declared = match planish_op::plugin::is_missing(&node.op) {
+                    true => Declared::Exact(declared),
+                    false => Declared::Hint(declared),
                 };
                 NewOutput::Value { name: value.name.clone(), declared }
             }
@@ -188,9 +188,12 @@ fn known_value(graph: &Graph, id: ValueId) -> Option<Value> {
     planish_reference::evaluate(&cast, &[Some(&Value::from(own))], 1).ok()?.pop()
 }
 
-/// Whether the same inputs always give the same outputs, and no body or plugin is needed for it.
+/// Whether the same inputs always give the same outputs, and the reference can be asked for them.
 pub fn is_function(op: &Op) -> bool {
-    !matches!(op.class(), Class::Control | Class::Random | Class::Custom)
+    match op {
+        Op::Custom(op) => planish_op::plugin::find(op).is_some_and(|plugin| plugin.has_reference()),
+        op => !matches!(op.class(), Class::Control | Class::Random),
+    }
 }
 
 fn substitute(ty: &ValueType, lookup: &dyn Fn(&str) -> Option<Dim>) -> ValueType {

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use planish_op::infer::Content;
-use planish_op::{Op, TensorType, ValueType};
+use planish_op::{TensorType, ValueType};
 use planish_tensor::{DType, Shape};
 
 use crate::control;
@@ -26,7 +26,7 @@ impl Graph {
     /// - nodes stand in an order that can be run, and outputs are made by something;
     /// - the type of a constant is that of its tensor, and known contents fit their type;
     /// - bodies take what their node hands them, and captured values keep their type on the way in;
-    /// - inference, asked again, contradicts no type. A plugin's node is exempt: its rule is the plugin's.
+    /// - inference, asked again, contradicts no type. The node of a plugin that is not loaded is exempt: its rule is the plugin's.
     ///
     /// A value that nothing makes is allowed as long as nothing reads it.
     pub fn verify(&self) -> Result<(), GraphError> {
@@ -203,7 +203,7 @@ impl Check<'_> {
         for body in &node.bodies {
             body.verify().map_err(|error| error.inside(&format!("{}/{}", node.name, body.name)))?;
         }
-        if matches!(node.op, Op::Custom(_)) && node.bodies.is_empty() && node.n_captured == 0 {
+        if planish_op::plugin::is_missing(&node.op) && node.bodies.is_empty() && node.n_captured == 0 {
             return Ok(());
         }
         let parts = NodeParts {

@@ -194,7 +194,7 @@ fn takes_epilogue(op: &Op) -> bool {
             | Op::InstanceNormalization(_)
             | Op::LayerNormalization(_)
             | Op::RMSNormalization(_)
-    )
+    ) || matches!(op, Op::Custom(op) if planish_op::plugin::find(op).is_some_and(|plugin| plugin.takes_epilogue()))
 }
 
 fn output_type(whole: &Whole, node: u32) -> Option<(DType, &Shape)> {

@@ -33,7 +33,7 @@ pub use context::{
     SymbolicInts,
 };
 
-use crate::{Op, dispatch_op};
+use crate::{Op, dispatch_op, plugin};
 
 /// What inference of one node gives: one entry per output.
 pub type InferResult = Result<Vec<Inferred>, InferError>;
@@ -45,5 +45,16 @@ pub fn infer(op: &Op, cx: &mut Inference<'_>) -> InferResult {
         let detail = format!("at most {most} inputs are taken, there are {}", cx.n_inputs());
         return Err(cx.error(InferErrorKind::ExtraInput, detail));
     }
-    dispatch_op!(op, cx, control: cx.needs_graph(), custom: cx.needs_plugin())
+    dispatch_op!(op, cx, control: cx.needs_graph(), custom: custom(op, cx))
+}
+
+fn custom(op: &Op, cx: &mut Inference<'_>) -> InferResult {
+    let found = match op {
+        Op::Custom(op) => plugin::find(op).map(|plugin| (op, plugin)),
+        _ => None,
+    };
+    match found {
+        Some((op, plugin)) => plugin.infer(op, cx),
+        None => cx.needs_plugin(),
+    }
 }

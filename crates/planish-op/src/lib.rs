@@ -6,6 +6,7 @@
 //! - [`infer`](mod@infer): the types, shapes and known contents of outputs;
 //! - [`window`], [`resize`], [`einsum`] and `recurrent_activation`: rules that inference shares with whoever
 //!   computes, each written once;
+//! - [`plugin`]: operators that plugins bring;
 //! - [`two_of_four`]: weights of products that sparse tensor cores take.
 
 pub mod attribute;
@@ -15,6 +16,7 @@ pub mod infer;
 mod limits;
 mod op;
 mod op_table;
+pub mod plugin;
 mod recurrent_activation;
 pub mod resize;
 pub mod two_of_four;

@@ -293,7 +293,12 @@ impl Op {
 
     /// When the operator is computed in f16 or bf16, if that is asked for.
     pub fn lowering(&self) -> Lowering {
-        self.spec().map_or(Lowering::Never, |spec| spec.lowering)
+        match self {
+            Op::Custom(custom) => {
+                crate::plugin::find(custom).map_or(Lowering::Never, |plugin| plugin.lowering())
+            }
+            op => op.spec().map_or(Lowering::Never, |spec| spec.lowering),
+        }
     }
 }
 

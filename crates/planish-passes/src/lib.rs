@@ -47,9 +47,9 @@ pub use passes::quantize_dynamically::DynamicRange;
 pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize, Transposed};
 pub use passes::quantize_weights::{WeightStorage, weight_error};
 pub use pipelines::{
-    dequantize_weights, equalize, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
-    plain_zeros, portable_integers, prune_weights, quantize, quantize_dynamically, quantize_recurrent,
-    quantize_weights, raise_precision, round_weights, standard,
+    dequantize_weights, equalize, fold_loose_weights, fold_sizes, integers, lower_precision, match_plugin,
+    move_integers, plain_zeros, portable_integers, prune_weights, quantize, quantize_dynamically,
+    quantize_recurrent, quantize_weights, raise_precision, round_weights, standard,
 };
 pub use planish_quantize::{Channels, SecondMoments};
 pub use report::{PassReport, Refusal, Report};

@@ -13,6 +13,7 @@ pub(crate) mod fold_dequantized_weights;
 pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
 pub(crate) mod lower_precision;
+pub(crate) mod match_plugin;
 pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
 pub(crate) mod move_quantization;

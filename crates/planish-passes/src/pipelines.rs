@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use planish_ir::Graph;
+use planish_plugin::{Formula, Plugin};
 use planish_quantize::SecondMoments;
 use planish_tensor::DType;
 
@@ -22,6 +23,7 @@ use crate::passes::fold_dequantized_weights::FoldDequantizedWeights;
 use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::lower_precision::LowerPrecision;
+use crate::passes::match_plugin::MatchPlugin;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::move_quantization::{PULL_QUANTIZE, PUSH_DEQUANTIZE};
@@ -174,6 +176,11 @@ pub fn prune_weights() -> Pipeline {
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])
+}
+
+/// The passes that have a plugin's operator where a formula of one result is computed.
+pub fn match_plugin(plugin: Arc<Plugin>, formula: Formula) -> Pipeline {
+    Pipeline::new(vec![Pass::rule(MatchPlugin { plugin, formula }), Pass::sweep(RemoveDead)])
 }
 
 /// The passes that take the signs off the zeros of weights that are 2:4 sparse. Last of all that changes weights.

@@ -353,9 +353,9 @@ impl<'g> Build<'g> {
         };
         let value = self.graph.value(old);
         // Without its plugin a node has only the types that it came with.
-        let declared = match op {
-            Op::Custom(_) => Declared::Exact(value.ty.clone()),
-            _ => Declared::Before(value.ty.clone()),
+        let declared = match planish_op::plugin::is_missing(op) {
+            true => Declared::Exact(value.ty.clone()),
+            false => Declared::Before(value.ty.clone()),
         };
         NewOutput::Value { name: value.name.clone(), declared }
     }

@@ -59,6 +59,31 @@ pub fn evaluate_within(op: &Op, inputs: &[Option<&Value>], n_outputs: usize, max
         op,
         cx,
         control: Err(cx.error(EvalErrorKind::NeedsGraph, "control flow is interpreted with its bodies")),
-        custom: Err(cx.error(EvalErrorKind::NeedsPlugin, "no plugin provides this operator")),
+        custom: custom(op, cx),
     )
+}
+
+/// A plugin's operator, by the plugin's own reference.
+fn custom(op: &Op, cx: &Evaluation<'_>) -> EvalResult {
+    let found = match op {
+        Op::Custom(op) => planish_op::plugin::find(op).map(|plugin| (op, plugin)),
+        _ => None,
+    };
+    let Some((op, plugin)) = found else {
+        let detail = "no plugin that is loaded provides this operator: give its file by `--plugin FILE`";
+        return Err(cx.error(EvalErrorKind::NeedsPlugin, detail));
+    };
+    if !plugin.has_reference() {
+        let detail = format!("the plugin {} has no reference", plugin.identity().origin);
+        return Err(cx.error(EvalErrorKind::NeedsPlugin, detail));
+    }
+    let inputs = (0..cx.n_inputs()).map(|idx| cx.optional_tensor(idx)).collect::<Result<Vec<_>, _>>()?;
+    let outputs = plugin.evaluate(op, &inputs, cx.n_outputs()).map_err(|why| {
+        let detail = format!("the reference of the plugin {}: {why}", plugin.identity().origin);
+        cx.error(EvalErrorKind::BadValue, detail)
+    })?;
+    if outputs.iter().any(|output| output.bytes().len() > cx.max_bytes()) {
+        return Err(cx.error(EvalErrorKind::Limit, "an output is larger than is allowed"));
+    }
+    Ok(outputs.into_iter().map(Value::from).collect())
 }

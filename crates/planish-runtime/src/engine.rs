@@ -261,6 +261,7 @@ impl Engine {
                 return Err(RunError::needs_rebuild(why));
             }
         }
+        plugins_are_here(&plan.header.targets)?;
         for (target, backend) in plan.header.targets.iter().zip(&backends) {
             let here = backend.target();
             if !fits(target, &**backend) {
@@ -431,6 +432,15 @@ impl Engine {
     pub fn pool(&self, n_contexts: usize) -> Result<ContextPool, RunError> {
         ContextPool::new(self, n_contexts, ContextOptions::new(self.core.plan.header.threads.max(1) as usize))
     }
+}
+
+/// Refuses a plan whose plugins are not loaded, or are others than it was built with. Nothing is loaded for it.
+pub fn plugins_are_here(targets: &[Target]) -> Result<(), RunError> {
+    let needs = targets.iter().flat_map(|target| &target.needs);
+    for need in needs.filter(|need| planish_op::plugin::is_need(need)) {
+        planish_op::plugin::provides(need).map_err(|why| RunError::new(RunErrorKind::Lacking, why))?;
+    }
+    Ok(())
 }
 
 /// Whether a backend is what a target of a plan asks for.

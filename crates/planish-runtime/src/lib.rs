@@ -67,7 +67,7 @@ pub use clock::Phases;
 pub use code::CodeFrom;
 pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use device::{DeviceBuffer, DeviceTarget, DeviceView};
-pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
+pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits, plugins_are_here};
 pub use error::{Error, ErrorKind, RunError, RunErrorKind};
 pub use lane::{Lane, LaneStage, LaneValue, Proof, lane_sizes};
 pub use needs::{ContextMemory, MemoryNeeds, TargetNeeds};

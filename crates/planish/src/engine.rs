@@ -65,6 +65,7 @@ impl Engine {
 
     /// As [`Engine::new`], with options.
     pub fn with_options(plan: Plan, device: Device, options: EngineOptions) -> Result<Engine, Error> {
+        crate::plugin::discover()?;
         // The plan as it was given, before anything is made of it.
         options.code.check_fingerprint(&plan.inner.header.name, || plan.fingerprint())?;
         let options = match options.code {

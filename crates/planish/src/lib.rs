@@ -257,6 +257,7 @@ mod pipeline;
 mod plan;
 #[cfg(feature = "build")]
 mod plan_cache;
+pub mod plugin;
 #[cfg(feature = "build")]
 mod rebuild;
 #[cfg(feature = "build")]

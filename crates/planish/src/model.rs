@@ -273,6 +273,8 @@ fn folder_of(path: &Path) -> Option<&Path> {
 }
 
 fn import(folder: Option<&Path>, bytes: &Bytes) -> Result<Model, ImportError> {
+    // Libraries that are no plugins of ours, or damaged ones, say so where they are asked for.
+    let _ = crate::plugin::discover();
     let imported = planish_import::import_bytes(bytes, folder)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update(bytes);

@@ -165,6 +165,7 @@ fn unfit(plan: &planish_plan::Plan, device: Device) -> Result<Option<String>, Er
         let (theirs, ours) = (&plan.header.producer, planish_runtime::VERSION);
         return Ok(Some(format!("the plan was built by Planish {theirs}, this is {ours}")));
     }
+    planish_runtime::plugins_are_here(&plan.header.targets)?;
     let backends = device.backends()?;
     let fits = plan.header.targets.len() == backends.len()
         && plan.header.targets.iter().zip(&backends).all(|(target, backend)| {

@@ -6,7 +6,7 @@ use planish_kernel::{Address, Backend, Call, KernelError, Problem, QueueOptions,
 use planish_tensor::{Bytes, Tensor};
 
 /// Runs a kernel once on plain tensors; the outputs as plain tensors. Weights that the tactic wants packed are packed.
-pub(super) fn launch(
+pub(crate) fn launch(
     backend: &dyn Backend,
     problem: &Problem,
     tactic: &Tactic,

@@ -13,10 +13,10 @@ use planish_tensor::{DType, Tensor, normalize_axis};
 const WIDE: i64 = 128;
 
 /// A repeatable stream of numbers (xorshift).
-pub(super) struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    pub(super) fn new(seed: u64) -> Numbers {
+    pub(crate) fn new(seed: u64) -> Numbers {
         Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
@@ -42,7 +42,7 @@ impl Numbers {
     }
 
     /// Floats around zero; integers from the first to the last of a range.
-    pub(super) fn tensor_within(
+    pub(crate) fn tensor_within(
         &mut self,
         dtype: DType,
         dims: &[usize],

@@ -80,7 +80,17 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
         DType::I8 | DType::U8 | DType::F8E4M3FN => of_terms + rounded * (TF32_SLACK / root).min(1.0),
         _ => of_terms,
     };
-    Allowance { of_terms, of_value: FUNCTION_SLACK * EPSILON + low, of_largest: of_largest + low }
+    // A plugin says itself how exact it is.
+    let declared = step.region.nodes.iter().filter_map(|node| match &node.op {
+        Op::Custom(op) => planish_op::plugin::find(op).map(|plugin| plugin.tolerance(output)),
+        _ => None,
+    });
+    let declared = declared.fold(0.0, f64::max);
+    Allowance {
+        of_terms,
+        of_value: FUNCTION_SLACK * EPSILON + low + declared,
+        of_largest: of_largest + low + declared,
+    }
 }
 
 /// How many products make one output of a node of the region.

@@ -11,6 +11,7 @@ pub(crate) mod halo;
 pub(crate) mod movement;
 pub(crate) mod nbits;
 pub(crate) mod norm;
+pub(crate) mod plugin;
 pub(crate) mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod product;

@@ -232,7 +232,10 @@ impl<'a> Inference<'a> {
     }
 
     pub(super) fn needs_plugin(&self) -> Result<Vec<Inferred>, InferError> {
-        Err(self.error(InferErrorKind::NeedsPlugin, "no plugin provides this operator"))
+        Err(self.error(
+            InferErrorKind::NeedsPlugin,
+            "no plugin that is loaded provides this operator: give its file by `--plugin FILE`",
+        ))
     }
 }
 
