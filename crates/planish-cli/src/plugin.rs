@@ -55,14 +55,11 @@ fn try_apart(path: &Path) -> Result<()> {
             path.display(),
             line.split_whitespace().collect::<Vec<_>>().join(" ")
         ),
-        (Some(code), _) => {
-            bail!("the plugin {} ended the process that tried it with code {code}", path.display())
-        }
-        (None, _) => bail!(
-            "the plugin {} crashed while it was tried ({}); `planish plugin check {}` does it again",
+        // Its last words say by which signal, where it could still say them.
+        (code, _) => bail!(
+            "the plugin {0} crashed while it was tried ({1}); `planish plugin check {0}` does it again",
             path.display(),
-            ended.status,
-            path.display()
+            if code.is_some() && !said.is_empty() { said.to_string() } else { ended.status.to_string() },
         ),
     }
 }

@@ -17,6 +17,7 @@ mod inspect;
 mod limits;
 mod peaks;
 mod plan_life;
+mod plugin;
 mod polygraphy;
 mod progress;
 mod quantize;
