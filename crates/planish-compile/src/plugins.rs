@@ -199,8 +199,8 @@ fn compare(
         let same = got == want || got.is_nan() && want.is_nan();
         let error = if same { 0.0 } else { (got - want).abs() / want.abs().max(1.0) };
         // NaN is no error that is small.
-        if !(error <= allowed) {
-            check.worst = f64::INFINITY.min(error.max(check.worst));
+        if error.is_nan() || error > allowed {
+            check.worst = if error.is_nan() { f64::INFINITY } else { error };
             return Err(format!(
                 "element {at} of output {output} is {got} instead of {want}, off by {error:.1e} where {allowed:.1e} is allowed"
             ));

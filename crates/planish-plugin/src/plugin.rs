@@ -303,11 +303,9 @@ impl Plugin {
         for operand in operands {
             let dense = operand.is_dense(Layout::Plain)
                 || self.declaration.channels_last && operand.is_dense(Layout::ChannelsLast);
-            if !dense
-                && !(self.declaration.strided
-                    && operand.rank() > 0
-                    && operand.contiguous_along(operand.rank() - 1))
-            {
+            let in_rows = || operand.rank() > 0 && operand.contiguous_along(operand.rank() - 1);
+            let fits = dense || self.declaration.strided && in_rows();
+            if !fits {
                 return Err("an operand with gaps or in another order".to_string());
             }
         }

@@ -62,6 +62,19 @@ fn is_plan(beginning: &[u8]) -> bool {
     planish::record::is_plan(beginning)
 }
 
+/// Loads the plugins of a file, operators of one's own, and gives their names: a .cu text, or a shared library, whose code then
+/// runs with the rights of this process.
+///
+/// >>> planish.load_plugin("no such file")
+/// Traceback (most recent call last):
+/// ...
+/// planish.errors.BadOption: plugin no such file: ...
+#[pyfunction]
+fn load_plugin(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
+    let plugins = errors::OrRaise::or_raise(py.detach(|| planish::plugin::load(path)), py)?;
+    Ok(plugins.iter().map(|plugin| plugin.identity().to_string()).collect())
+}
+
 /// Has the libraries of `nvidia-*` wheels looked for in these folders of packages too.
 #[pyfunction]
 fn look_in_packages(folders: Vec<PathBuf>) {
@@ -87,7 +100,7 @@ mod _planish {
     #[pymodule_export]
     use super::port::TensorInfo;
     #[pymodule_export]
-    use super::{describe, is_plan, look_in_packages, main};
+    use super::{describe, is_plan, load_plugin, look_in_packages, main};
 
     use pyo3::prelude::*;
 

@@ -27,6 +27,7 @@ from ._planish import (
     describe,
     is_plan,
     load,
+    load_plugin,
     look_in_packages as _look_in_packages,
     plan_metadata,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "export",
     "is_plan",
     "load",
+    "load_plugin",
     "plan_metadata",
 ]
 

@@ -8,6 +8,7 @@ mod bases;
 mod bodies;
 mod kernels;
 mod mutate;
+mod plugins;
 mod sizes;
 mod storages;
 
@@ -119,6 +120,7 @@ fn there_are_enough_of_them() {
         kernels::FORGERIES.len(),
         sizes::FORGERIES.len(),
         bodies::FORGERIES.len(),
+        plugins::FORGERIES.len(),
     ];
     assert!(all.iter().sum::<usize>() >= 60, "{all:?}");
 }
