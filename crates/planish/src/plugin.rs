@@ -2,8 +2,8 @@
 //!
 //! ```
 //! # #[cfg(feature = "build")] {
-//! use planish::plugin::Plugin;
-//! use planish::{Builder, Device, Engine, View};
+//! use planish::plugin::{self, Plugin};
+//! use planish::{Builder, Device, Engine, Model, View};
 //!
 //! let declaration = "planish-plugin 1
 //! op: my.ops::Twice
@@ -29,6 +29,14 @@
 //! let mut context = Engine::new(plan, Device::Cpu)?.context()?;
 //! let outputs = context.run(&[("x", View::new(&[1, 4], &[1f32, 2., 3., 4.])?)])?;
 //! assert_eq!(outputs.at(0).unwrap().as_slice::<f32>().unwrap(), [2., 4., 6., 8.]);
+//!
+//! assert!(plugin::load("no such file").is_err());                   // a .cu file or a shared library
+//! plugin::discover()?;                                              // in libraries that the process has loaded itself
+//! let twice = plugin::loaded().remove(0);
+//! assert!(plugin::check(&twice, Device::Cpu)?.iter().all(|check| check.failure.is_none()));
+//! let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Add(%x, %x) output %y }"#;
+//! let (model, n) = plugin::matched(&Model::from(graph.parse::<planish::graph::Graph>()?), &twice, None)?;
+//! assert_eq!((n, model.graph().nodes().len()), (1, 1));
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
