@@ -195,7 +195,7 @@ reference: y = Mul(LeakyRelu(x, alpha=slope), Sigmoid(by))
             )
         };
         assert_eq!(matched(&with("%l, %s", "")), "Gate");
-        assert_eq!(matched(&with("%s, %l", " {alpha: float = 0.5}")), "Gate");
+        assert_eq!(matched(&with("%s, %l", " {alpha = 0.5}")), "Gate");
         assert_eq!(matched(&with("%s, %s", "")), "Sigmoid Mul");
     }
 }
