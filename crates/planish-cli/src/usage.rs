@@ -51,8 +51,8 @@ mod tests {
                 "the following required arguments were not provided: <MODEL>; usage: planish build <MODEL>; try --help",
             ),
             (
-                &["buidl", "x"],
-                "unrecognized subcommand 'buidl'; a similar subcommand exists: 'build'; usage: planish [OPTIONS] \
+                &["inspct", "x"],
+                "unrecognized subcommand 'inspct'; a similar subcommand exists: 'inspect'; usage: planish [OPTIONS] \
                  <COMMAND>; try --help",
             ),
             (
