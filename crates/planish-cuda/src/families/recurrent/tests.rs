@@ -13,7 +13,7 @@ const ROUNDED: Tolerance = Tolerance { relative: 8e-3, absolute: 4e-3 };
 
 #[test]
 fn samples_are_stepped_through() {
-    for problem in problems::recurrent::samples() {
+    for problem in problems::recurrent::samples().into_iter().chain([problems::recurrent::without_rows()]) {
         let mut numbers = Random::new(5);
         let inputs: Vec<_> =
             problem.inputs.iter().map(|operand| numbers.tensor(operand.dtype, &operand.dims, 0.5)).collect();
