@@ -39,9 +39,12 @@ pub(crate) const FORGERIES: [Forgery; 35] = [
     lie("a depthwise tactic on a whole convolution", "convolutions", "not a depthwise convolution", |plan| {
         set_tactic(step(plan, "Conv"), "depthwise_f32_avx2")
     }),
-    lie("a bottleneck's tactic on one convolution", "convolutions", "not a widening, a depthwise", |plan| {
-        set_tactic(step(plan, "Conv"), "bottleneck_f32_avx2")
-    }),
+    lie(
+        "a bottleneck's tactic on one convolution",
+        "convolutions",
+        "not a depthwise convolution of f32 images",
+        |plan| set_tactic(step(plan, "Conv"), "bottleneck_f32_avx2"),
+    ),
     lie("a tile that no kernel has", "convolutions", "no convolution is called", |plan| {
         packed(step(plan, "Conv"))[1] = None;
         set_tactic(step(plan, "Conv"), "conv_igemm_f32_999x999_avx512");

@@ -11,7 +11,7 @@ use planish_tensor::{DType, Tensor, normalize_axis};
 use crate::problems::pointwise::plain;
 use crate::problems::{
     attention, conv, convtranspose, depthwise, dynquant, gather, matmul, movement, nbits, norm, pointwise,
-    pool, quantized, reduce, resize, rotary, scan, scatter, softmax, sparse, topk,
+    pool, quantized, recurrent, reduce, resize, rotary, scan, scatter, softmax, sparse, topk,
 };
 use crate::{Random, Reals, Sample, evaluate, input, node};
 
@@ -345,6 +345,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         ),
         ("quantized/i8", to_integers),
         ("quantized/e4m3", to_floats),
+        ("recurrent", recurrent::samples()),
         ("reduce", reduce::samples()),
         ("resize", resize::samples()),
         ("rotary", [rotary::samples(), rotary::of_all_sizes(&SIZES, &REALS)].concat()),
