@@ -2,8 +2,7 @@
 //!
 //! Each file is opened by its full path and asked for its version before anything else is called; a major
 //! version that this program was not written for is refused and listed. CUDA 12 and 13 are taken, as far as the driver
-//! runs them ([`versions`]). Looked at, in this order: the folders
-//! of `PLANISH_CUDA_PATH` and `LD_LIBRARY_PATH`, the `nvidia-*` wheels of the Python that we are part of and of an
+//! runs them. Looked at, in this order: the folders of `PLANISH_CUDA_PATH` and `LD_LIBRARY_PATH`, the `nvidia-*` wheels of the Python that we are part of and of an
 //! active Python environment, CUDA toolkits, and the folders that the system's loader knows.
 
 use std::collections::BTreeSet;

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use planish_compile::{BuildOptions, TimingCache};
+use planish_compile::BuildOptions;
+#[cfg(feature = "cuda")]
+use planish_compile::TimingCache;
 use planish_cpu::Cpu;
 use planish_cpu::isa::Isa;
 use planish_kernel::Backend;
@@ -62,6 +64,7 @@ impl BuildTarget {
 
     /// Who plans for it: a CPU runs what it plans, a GPU that is taken not to be here only compiles. With a timing cache of
     /// such a GPU its times are taken.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] // A CPU runs what it plans: it needs no other's times.
     pub(crate) fn backends(&self, timings: Option<&Path>) -> Result<Vec<Arc<dyn Backend>>, Error> {
         match self {
             BuildTarget::Cpu(isa) => Ok(vec![Arc::new(Cpu::with_isa(*isa))]),
