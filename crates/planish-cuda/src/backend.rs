@@ -6,8 +6,8 @@
 use std::sync::{Arc, OnceLock};
 
 use planish_kernel::{
-    Address, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event, Kernel,
-    KernelError, KernelErrorKind, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedForm,
+    Address, Approximation, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event,
+    Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedForm,
     PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, TakenSources, Target, WeightUse,
     Whole,
 };
@@ -16,6 +16,7 @@ use planish_tensor::Tensor;
 use crate::code::{CodeSet, Loaded};
 use crate::driver::{Context, DeviceMemory, Module, Pinned, Stream, Timing};
 use crate::error::{CudaError, CudaErrorKind};
+use crate::families::product::{GELU_IN_F8, gelu_is_fast};
 use crate::family::{self, Family, Ready, Work};
 use crate::find::{self, Which};
 use crate::formats::{self, Packing};
@@ -287,6 +288,11 @@ impl Compiler for Cuda {
 
     fn counts_on_sparsity(&self, tactic: &Tactic) -> bool {
         family_of(tactic).is_ok_and(|family| family.name() == crate::families::sparse::NAME)
+    }
+
+    fn approximation(&self, problem: &Problem, tactic: &Tactic) -> Approximation {
+        let is_own = family_of(tactic).is_ok_and(|family| family.needs().is_none());
+        if is_own && gelu_is_fast(problem) { GELU_IN_F8 } else { Approximation::default() }
     }
 
     fn pack(&self, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {

@@ -46,6 +46,22 @@ impl Prices {
     }
 }
 
+/// How far a kernel's own form of a function may be off it.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Approximation {
+    /// Whatever the function is taken of.
+    pub absolute: f64,
+    /// Of the magnitude of what the function is taken of.
+    pub of_argument: f64,
+}
+
+impl Approximation {
+    /// How far the function of `argument` may be off.
+    pub fn at(&self, argument: f64) -> f64 {
+        self.absolute + self.of_argument * argument.abs()
+    }
+}
+
 /// What a backend knows when a plan is built.
 pub trait Compiler: Send + Sync + fmt::Debug {
     /// Regions of several nodes that this backend may compute at once, best first where they overlap.
@@ -99,6 +115,13 @@ pub trait Compiler: Send + Sync + fmt::Debug {
     fn error_growth(&self, tactic: &Tactic) -> f64 {
         let _ = tactic;
         1.0
+    }
+
+    /// How far a tactic's own form of GELU may be off the function on this problem: kernels whose results are rounded to a
+    /// few bits need not compute it to the last one. The self-check allows as much in front of that rounding.
+    fn approximation(&self, problem: &Problem, tactic: &Tactic) -> Approximation {
+        let _ = (problem, tactic);
+        Approximation::default()
     }
 
     /// Brings a weight into the form in which it is read there.

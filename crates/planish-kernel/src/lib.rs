@@ -52,7 +52,7 @@ mod whole;
 pub use backend::{Backend, Host, Target};
 pub use budget::Budget;
 pub use code::Code;
-pub use compiler::{Compiler, OWN_SOURCE, Prices, REFERENCE_SOURCE, TakenSources};
+pub use compiler::{Approximation, Compiler, OWN_SOURCE, Prices, REFERENCE_SOURCE, TakenSources};
 pub use device::{Address, Call, Device, Kernel, Memory, MemoryInfo, MemoryKind};
 pub use error::{KernelError, KernelErrorKind};
 pub use fault::Fault;

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use planish_kernel::{
-    Arithmetic, Backend, Budget, Candidate, Code, Compiler, Device, Event, Host, Kernel, KernelError, Memory,
-    MemoryKind, PackedForm, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target,
-    WeightUse, Whole,
+    Approximation, Arithmetic, Backend, Budget, Candidate, Code, Compiler, Device, Event, Host, Kernel,
+    KernelError, Memory, MemoryKind, PackedForm, PackedWeight, Prices, Problem, Proposal, Queue,
+    QueueOptions, Tactic, Target, WeightUse, Whole,
 };
 use planish_tensor::{DType, Tensor};
 
@@ -127,6 +127,10 @@ impl<B: Backend, C: Change> Compiler for Altered<B, C> {
 
     fn error_growth(&self, tactic: &Tactic) -> f64 {
         self.backend.error_growth(tactic)
+    }
+
+    fn approximation(&self, problem: &Problem, tactic: &Tactic) -> Approximation {
+        self.backend.approximation(problem, tactic)
     }
 
     fn pack(&self, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {

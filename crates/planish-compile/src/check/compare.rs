@@ -14,7 +14,7 @@ use super::points::{
 use super::rounded::Posed;
 use super::rows_of_region::cut_rows;
 use super::skipped;
-use super::tolerance::allowance;
+use super::tolerance::{Errs, allowance};
 use super::witness::{suspects, witness};
 use super::work::Work;
 
@@ -40,8 +40,8 @@ pub(super) enum How {
 pub(super) struct Job<'a> {
     pub(super) step: &'a Step,
     pub(super) tactic: Option<&'a Tactic>,
-    /// By how much the tactic's errors exceed those of plain sums.
-    pub(super) growth: f64,
+    /// How exact the tactic is.
+    pub(super) errs: Errs,
     /// What the tactic rounds factors of f32 to.
     pub(super) rounds: Option<DType>,
     pub(super) inputs: Vec<Option<Tensor>>,
@@ -85,7 +85,7 @@ impl Job<'_> {
         let mut tally = Tally::default();
         for (output, got) in self.outputs.iter().enumerate() {
             let Some(got) = got else { continue };
-            let allowance = allowance(self.step, self.growth, &inputs, got.dtype());
+            let allowance = allowance(self.step, self.errs, &inputs, got.dtype());
             let outcome = if self.how == How::Everywhere {
                 expected_everywhere(&region, &inputs, output, allowance).and_then(|expected| {
                     tally.compare(&got.to_f64s(), &expected, &|at| point_of(at, got.shape()))

@@ -157,9 +157,21 @@ impl<'a> Exact<'a> {
         run: &dyn Fn(&dyn Fn(&Known) -> Value) -> Result<Vec<Value>, String>,
     ) -> Result<Vec<Option<Vec<f64>>>, String> {
         let is_moved = operands.iter().flatten().any(|known| known.slack.is_some());
+        // In front of a rounding to 8 bits a node may be off by what it may be as the last one.
+        let rounds = rounds_to_integers(self.region);
         let rounding = |value: &Value| -> Option<Vec<f64>> {
             let tensor = value.as_tensor().filter(|tensor| tensor.dtype().is_float())?;
-            Some(tensor.to_f64s().iter().map(|x| self.allowance.of_value * x.abs()).collect())
+            let values = tensor.to_f64s();
+            let finite = values.iter().filter(|x| x.is_finite());
+            let largest = finite.fold(0.0f64, |most, x| most.max(x.abs()));
+            let of_largest = if rounds { self.allowance.of_largest * largest } else { 0.0 };
+            let mut off: Vec<f64> =
+                values.iter().map(|x| self.allowance.of_value * x.abs() + of_largest).collect();
+            if let (Op::Gelu(_), Some(argument)) = (op, operands.first().and_then(Option::as_ref)) {
+                let more = floats(&argument.value).into_iter().map(|x| self.allowance.gelu.at(x));
+                off.iter_mut().zip(more).for_each(|(off, more)| *off += more);
+            }
+            Some(off)
         };
         if is_sum_of_products(op) {
             let magnitudes = run(&|known| known.magnitudes())?;
@@ -173,7 +185,7 @@ impl<'a> Exact<'a> {
             return Ok(vec![Some(slack)]);
         }
         if !is_moved {
-            let exact = is_movement(op) || rounds_little(op) && !rounds_to_integers(self.region);
+            let exact = is_movement(op) || rounds_little(op) && !rounds;
             return Ok(values.iter().map(|value| if exact { None } else { rounding(value) }).collect());
         }
         if passes_slack_as_values(op) {
@@ -255,8 +267,8 @@ fn passes_slack_as_values(op: &Op) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use planish_kernel::RegionNode;
-    use planish_op::{MatMul, Mul, QuantizeLinear};
+    use planish_kernel::{Approximation, RegionNode};
+    use planish_op::{Gelu, GeluApproximation, MatMul, Mul, QuantizeLinear};
     use planish_tensor::DType;
 
     use super::*;
@@ -287,8 +299,10 @@ mod tests {
         // The first sum lies in the middle between two integers, the second does not.
         let x = Tensor::new(&[2, 1], vec![4.5f32, 4.4]).unwrap();
         let inputs = [x, Tensor::new(&[1, 1], vec![1f32]).unwrap()].map(|tensor| Some(Value::Tensor(tensor)));
-        let sums = Allowance { of_terms: 1e-6, of_value: 0.0, of_largest: 0.0 };
-        let functions = Allowance { of_terms: 0.0, of_value: 1e-6, of_largest: 0.0 };
+        let sums =
+            Allowance { of_terms: 1e-6, of_value: 0.0, of_largest: 0.0, gelu: Approximation::default() };
+        let functions =
+            Allowance { of_terms: 0.0, of_value: 1e-6, of_largest: 0.0, gelu: Approximation::default() };
         // A product that is rounded once is as good a reason as a sum.
         for (first, allowance) in [(MatMul {}.into(), sums), (Mul {}.into(), functions)] {
             let region = of(first);
@@ -297,5 +311,39 @@ mod tests {
             assert_eq!(floats(&known.value), [4.0, 4.0]);
             assert_eq!(known.slack.as_deref(), Some(&vec![CURVATURE, 0.0]));
         }
+    }
+
+    #[test]
+    fn a_gelu_in_front_of_eight_bits_may_be_off_by_what_its_kernel_says() {
+        let quantize =
+            QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 };
+        let node = |op: Op, inputs: Vec<Ref>| RegionNode {
+            name: String::new(),
+            op,
+            inputs: inputs.into_iter().map(Some).collect(),
+            n_outputs: 1,
+        };
+        let behind = |node: u32| Ref::Node { node, output: 0 };
+        let region = Region {
+            n_inputs: 1,
+            constants: vec![Tensor::scalar(1f32 / 64.0), Tensor::zeros(DType::F8E4M3FN, &[]).unwrap()],
+            nodes: vec![
+                node(Gelu { approximate: GeluApproximation::None }.into(), vec![Ref::Input(0)]),
+                node(quantize.into(), vec![behind(0), Ref::Constant(0), Ref::Constant(1)]),
+            ],
+            outputs: vec![behind(1)],
+        };
+        // In steps of the scale GELU is -9.60 and -11.08 32nds there, which is how far E4M3 numbers are apart: 4.9e-5 and
+        // 2.0e-4 before the scale from the middle between two.
+        let x = [Some(Value::Tensor(Tensor::new(&[1, 2], vec![-2.95f32, -2.9]).unwrap()))];
+        let slack = |gelu: Approximation| {
+            let allowance = Allowance { of_terms: 0.0, of_value: 1e-6, of_largest: 0.0, gelu };
+            let known = Exact::new(&region, &x, allowance).value(region.outputs[0]).unwrap().unwrap();
+            known.slack.as_deref().cloned().unwrap()
+        };
+        let is_a_step = |slack: &f64| *slack >= 1.0 / 32.0;
+        assert!(!slack(Approximation::default()).iter().any(is_a_step));
+        let fast = slack(Approximation { absolute: 1e-4, of_argument: 0.0 });
+        assert_eq!(fast.iter().map(is_a_step).collect::<Vec<_>>(), [true, false], "{fast:?}");
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use planish_kernel::{Backend, Operand, Problem, Tactic};
+use planish_kernel::{Approximation, Backend, Operand, Problem, Tactic};
 use planish_op::{Class, Op, Rounding, Value};
 use planish_plan::{Check, Outcome, Plan, Program, StepKind};
 use planish_runtime::problem_of;
@@ -210,7 +210,8 @@ fn compare(
     let values: Vec<Option<Value>> = inputs.into_iter().map(|input| input.map(Value::Tensor)).collect();
     let mut n_points = 0;
     for (idx, (output, got)) in problem.outputs.iter().zip(&outputs).enumerate() {
-        let none = Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0 };
+        let none =
+            Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0, gelu: Approximation::default() };
         // What the reference refuses says nothing about the kernel.
         let Ok(expected) = expected_everywhere(&problem.region, &values, idx, none) else { return Ok(0) };
         for (at, (got, want)) in got.to_f64s().into_iter().zip(&expected.values).enumerate() {

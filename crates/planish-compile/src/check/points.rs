@@ -1,6 +1,6 @@
 //! Points of an output, and what the reference computes there.
 
-use planish_kernel::{Ref, Region};
+use planish_kernel::{Approximation, Ref, Region};
 use planish_op::{DequantizeLinear, Op, QuantizeLinear, Value};
 use planish_reference::{evaluate, evaluate_at};
 use planish_tensor::{DType, Tensor};
@@ -82,9 +82,21 @@ pub(super) struct Allowance {
     pub(super) of_value: f64,
     /// Of the largest output.
     pub(super) of_largest: f64,
+    /// Of GELU, as the kernel computes it.
+    pub(super) gelu: Approximation,
 }
 
 impl Allowance {
+    /// What a GELU made, moved by a share of what the kernel's form of it may be off.
+    fn moved_gelu(self, made: Value, argument: Option<&Value>, share: f64) -> Value {
+        let (Some(tensor), Some(argument)) = (made.as_tensor(), argument.and_then(Value::as_tensor)) else {
+            return made;
+        };
+        let off = argument.to_f64s().into_iter().map(|x| share * self.gelu.at(x));
+        let values: Vec<f64> = tensor.to_f64s().into_iter().zip(off).map(|(y, off)| moved(y, off)).collect();
+        Tensor::from_f64s(tensor.dtype(), tensor.shape(), &values).map_or(made, Value::Tensor)
+    }
+
     /// Values and what they may be off: `passed_on` is what comes from inside. The largest output is the largest
     /// that was expected: what the kernel made has no say in how far it may be off.
     fn bounds(self, values: Vec<f64>, passed_on: &[f64]) -> Expected {
@@ -348,6 +360,10 @@ impl At<'_> {
             let outputs =
                 evaluate(&along_points(&node.op), &operands, 1).map_err(|error| error.to_string())?;
             made[idx] = outputs.into_iter().next();
+            if matches!(node.op, Op::Gelu(_)) {
+                made[idx] =
+                    made[idx].take().map(|made| exact.allowance.moved_gelu(made, operands[0], signs.1));
+            }
         }
         let value = made[last as usize].as_ref().and_then(Value::as_tensor);
         let values = value.ok_or("a pointwise node made nothing")?.to_f64s();

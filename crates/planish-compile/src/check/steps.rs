@@ -17,6 +17,7 @@ use planish_runtime::{Engine, Observed, RunError, problem_of, tactic_at};
 use planish_tensor::Tensor;
 
 use super::compare::{How, Job, REFERENCE_PASSES};
+use super::tolerance::Errs;
 use super::work::work_of;
 use super::written::Written;
 use super::{Guilty, skipped};
@@ -277,7 +278,7 @@ impl<'a> Steps<'a> {
             let mut job = Job {
                 step,
                 tactic,
-                growth: tactic.map_or(1.0, |tactic| engine.backend(step.target).error_growth(tactic)),
+                errs: Errs::of(engine.backend(step.target), problem.as_ref(), tactic),
                 rounds: tactic.and_then(|tactic| engine.backend(step.target).rounds_factors_to(tactic)),
                 inputs: inputs.map(|(value, seen)| seen.or_else(|| value.and_then(weight))).collect(),
                 is_weight: step.inputs.iter().map(is_weight).collect(),

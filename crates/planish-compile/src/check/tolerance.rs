@@ -1,6 +1,6 @@
 //! How far a step's results may be from the reference, by its operators, its precision and its tactic.
 
-use planish_kernel::{Arithmetic, Ref, Region, RegionNode};
+use planish_kernel::{Approximation, Arithmetic, Backend, Problem, Ref, Region, RegionNode, Tactic};
 use planish_op::{Class, Op, ScatterReduction, Value};
 use planish_plan::Step;
 use planish_tensor::{DType, Tensor};
@@ -35,11 +35,29 @@ const F8_TENSOR_CORE_SLACK: f64 = 128.0;
 /// square root of n. This many times that is allowed.
 const TF32_SLACK: f64 = 6.0;
 
-/// How far the step may be off; `growth` is its tactic's [`planish_kernel::Compiler::error_growth`].
-pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], output: DType) -> Allowance {
+/// What a backend says of the tactic of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Errs {
+    /// [`planish_kernel::Compiler::error_growth`]
+    pub(super) growth: f64,
+    /// [`planish_kernel::Compiler::approximation`]
+    pub(super) gelu: Approximation,
+}
+
+impl Errs {
+    pub(super) fn of(backend: &dyn Backend, problem: Option<&Problem>, tactic: Option<&Tactic>) -> Errs {
+        let growth = tactic.map_or(1.0, |tactic| backend.error_growth(tactic));
+        let gelu = tactic.zip(problem).map(|(tactic, problem)| backend.approximation(problem, tactic));
+        Errs { growth, gelu: gelu.unwrap_or_default() }
+    }
+}
+
+/// How far the step may be off.
+pub(super) fn allowance(step: &Step, errs: Errs, inputs: &[Option<Value>], output: DType) -> Allowance {
+    let Errs { growth, gelu } = errs;
     let moves_only = step.region.nodes.iter().all(|node| is_movement(&node.op));
     if moves_only {
-        return Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0 };
+        return Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0, gelu };
     }
     let main = step.region.nodes.iter().find(|node| is_sum_of_products(&node.op));
     let terms = main.map_or(1, |main| n_terms(&step.region, main, inputs));
@@ -57,10 +75,21 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
             _ => 0.0,
         };
     let root = (terms as f64).sqrt();
-    let is_low = |value: &Value| {
-        value.as_tensor().is_some_and(|tensor| matches!(tensor.dtype(), DType::F16 | DType::BF16))
+    let low_epsilon = |tensor: &Tensor| match tensor.dtype() {
+        DType::F16 => Some(F16_EPSILON),
+        DType::BF16 => Some(BF16_EPSILON),
+        _ => None,
     };
-    let has_low = inputs.iter().flatten().any(is_low);
+    let tensors = || inputs.iter().flatten().filter_map(Value::as_tensor);
+    let has_low = tensors().any(|tensor| low_epsilon(tensor).is_some());
+    // What is rounded to 8 bits at last may be one of 16 bits before, as the graph says: a norm's result is.
+    let between = match output {
+        DType::I8 | DType::U8 | DType::F8E4M3FN => {
+            let all = tensors().chain(&step.region.constants);
+            all.filter_map(low_epsilon).fold(0.0, f64::max)
+        }
+        _ => 0.0,
+    };
     let of_terms = match step.numeric.element {
         // Factors of f32 that a CPU rounds are rounded before the reference sees them, and sums are plain ones of f32.
         Arithmetic::F16 | Arithmetic::Bf16 if has_low => TENSOR_CORE_SLACK * EPSILON * (1.0 + root),
@@ -88,8 +117,9 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
     let declared = declared.fold(0.0, f64::max);
     Allowance {
         of_terms,
-        of_value: FUNCTION_SLACK * EPSILON + low + declared,
+        of_value: FUNCTION_SLACK * EPSILON + low + between + declared,
         of_largest: of_largest + low + declared,
+        gelu,
     }
 }
 

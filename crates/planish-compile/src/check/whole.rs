@@ -10,6 +10,7 @@ use planish_runtime::Engine;
 use planish_tensor::{DType, Tensor};
 
 use super::inputs::{Integers, Numbers};
+use super::points::is_sum_of_products;
 use super::{apart, skipped};
 use crate::budget;
 use crate::options::{BuildOptions, Precision};
@@ -65,7 +66,7 @@ impl Large {
         match nodes(&inputs) {
             Ok(expected) => {
                 let other = Other { graph, inputs: &inputs, expected: &expected, run: &nodes };
-                compare(&subject, got, &other, tolerance(graph, options))
+                compare(&subject, got, &other, tolerance(graph, options), options.precision)
             }
             Err(why) => skipped(&subject, why),
         }
@@ -119,7 +120,7 @@ pub(super) fn against_reference(
     checks.push(match reference(&inputs) {
         Ok(expected) => {
             let other = Other { graph, inputs: &inputs, expected: &expected, run: &reference };
-            compare(&subject, got(), &other, tolerance(graph, options))
+            compare(&subject, got(), &other, tolerance(graph, options), options.precision)
         }
         Err(error) => skipped(&subject, format!("the reference refuses made-up inputs: {error}")),
     });
@@ -139,17 +140,28 @@ struct Other<'a> {
 
 /// By how much inputs are moved to see how sensitive a model is: what sums of a thousand terms in f32 are off.
 const MOVE: f64 = 1.0 / (1 << 19) as f64;
+/// The same for plans of lower precision: what it rounds by.
+const F16_MOVE: f64 = 1.0 / 2048.0;
+const BF16_MOVE: f64 = 1.0 / 256.0;
 /// A plan rounds a little differently in every layer, moved inputs in the first alone: so many times as far as these
 /// carry the outputs may the plan's be.
 const MOVE_SLACK: f64 = 4.0;
-/// Outputs that moved inputs carry further than this are decided by rounding: a bound of four times as much would let
-/// nearly anything pass.
-const MOST_MOVED: f64 = 0.1;
+/// In lower precision every layer rounds what it reads and its weights, each like a move of the inputs: together those
+/// of n layers carry the outputs as far as the square root of n such moves, times this.
+const LAYER_SLACK: f64 = 2.0;
+/// Where a bound would be above this, rounding decides the outputs: nearly anything would pass.
+const MOST_BOUND: f64 = 0.4;
 /// Whether a value lies at a boundary is chance: inputs are moved so many times, each differently.
 const MOVES: u64 = 3;
 
 /// What a plan made of a model, compared with what another way made of it.
-fn compare(subject: &str, got: Result<Vec<Value>, String>, other: &Other<'_>, tolerance: f64) -> Check {
+fn compare(
+    subject: &str,
+    got: Result<Vec<Value>, String>,
+    other: &Other<'_>,
+    tolerance: f64,
+    precision: Precision,
+) -> Check {
     let apart = match got.and_then(|got| farthest(&got, other.expected)) {
         Ok(apart) => apart,
         Err(why) => return failed(subject, f64::INFINITY, why),
@@ -157,11 +169,17 @@ fn compare(subject: &str, got: Result<Vec<Value>, String>, other: &Other<'_>, to
     if apart <= tolerance {
         return passed(subject, apart / tolerance);
     }
-    // Values of few bits on the way: one that lies at a boundary between two may fall to the other side.
-    let own = is_coarse(other.graph).then(|| own_move(other)).flatten().unwrap_or(0.0);
-    let moved = format!("{own:.1e} when its inputs move by {MOVE:.1e}");
-    let bound = tolerance.max(MOVE_SLACK * own);
-    if own > MOST_MOVED {
+    let (by, slack) = match precision {
+        Precision::Fp16 | Precision::Tf32 => (F16_MOVE, layer_slack(other.graph)),
+        Precision::Bf16 => (BF16_MOVE, layer_slack(other.graph)),
+        // Values of few bits on the way: one that lies at a boundary between two may fall to the other side.
+        Precision::Fp32 | Precision::Int8 | Precision::Fp8 if is_coarse(other.graph) => (MOVE, MOVE_SLACK),
+        Precision::Fp32 | Precision::Int8 | Precision::Fp8 => (0.0, 0.0),
+    };
+    let own = (by > 0.0).then(|| own_move(other, by)).flatten().unwrap_or(0.0);
+    let moved = format!("{own:.1e} when its inputs move by {by:.1e}");
+    let bound = tolerance.max(slack * own);
+    if bound > MOST_BOUND {
         let why = format!("rounding to few bits decides: the model itself moves by {moved}");
         return skipped(subject, why);
     }
@@ -171,23 +189,29 @@ fn compare(subject: &str, got: Result<Vec<Value>, String>, other: &Other<'_>, to
     failed(subject, apart / bound, format!("relative L2 error {apart:.1e}"))
 }
 
+/// How many times as far as moved inputs carry them the outputs of a plan of lower precision may be off.
+fn layer_slack(graph: &Graph) -> f64 {
+    let n_layers = graph.nodes().filter(|(_, node)| is_sum_of_products(&node.op)).count();
+    (LAYER_SLACK * (n_layers as f64).sqrt()).max(MOVE_SLACK)
+}
+
 /// How far the model's outputs move when its inputs do by little; `None` where it has none that can.
-fn own_move(other: &Other<'_>) -> Option<f64> {
+fn own_move(other: &Other<'_>, by: f64) -> Option<f64> {
     let one = |seed: u64| {
-        let moved = moved(other.inputs, seed)?;
+        let moved = moved(other.inputs, by, seed)?;
         farthest(&(other.run)(&moved).ok()?, other.expected).ok().filter(|own| own.is_finite())
     };
     (0..MOVES).filter_map(one).reduce(f64::max)
 }
 
 /// Inputs of f32, each element larger or smaller by little; `None` where there are none.
-fn moved(inputs: &[Value], seed: u64) -> Option<Vec<Value>> {
+fn moved(inputs: &[Value], by: f64, seed: u64) -> Option<Vec<Value>> {
     let mut signs = Numbers::new(seed);
     let is_float = |value: &Value| value.as_tensor().is_some_and(|tensor| tensor.dtype() == DType::F32);
     let mut one = |value: &Value| {
         let tensor = value.as_tensor().filter(|_| is_float(value))?;
-        let by = |x: f64| if signs.next() >> 63 == 0 { x * (1.0 + MOVE) } else { x * (1.0 - MOVE) };
-        let values: Vec<f64> = tensor.to_f64s().into_iter().map(by).collect();
+        let one = |x: f64| if signs.next() >> 63 == 0 { x * (1.0 + by) } else { x * (1.0 - by) };
+        let values: Vec<f64> = tensor.to_f64s().into_iter().map(one).collect();
         Tensor::from_f64s(DType::F32, tensor.shape(), &values).ok().map(Value::Tensor)
     };
     let all = inputs.iter().map(|value| one(value).unwrap_or_else(|| value.clone())).collect();
@@ -303,7 +327,7 @@ mod tests {
                 .unwrap();
         let plain: Graph =
             "graph \"g\" { input %x: f32[2] %y: f32[2] = Relu(%x) output %y }".parse().unwrap();
-        let judged = |graph: &Graph, got: &[f32], x: &[f32]| {
+        let judged_in = |precision: Precision, graph: &Graph, got: &[f32], x: &[f32]| {
             let run = |inputs: &[Value]| {
                 interpret_within(graph, inputs.to_vec(), &planish_op::Limits::default())
                     .map_err(|error| error.to_string())
@@ -311,8 +335,9 @@ mod tests {
             let inputs = [vector(x)];
             let expected = run(&inputs).unwrap();
             let other = Other { graph, inputs: &inputs, expected: &expected, run: &run };
-            compare("all", Ok(vec![vector(got)]), &other, 1e-3).outcome
+            compare("all", Ok(vec![vector(got)]), &other, 1e-3, precision).outcome
         };
+        let judged = |graph: &Graph, got: &[f32], x: &[f32]| judged_in(Precision::Fp32, graph, got, x);
         // 20.5 lies between 20 and 21: whoever moves it may round it to either.
         assert_eq!(judged(&rounds, &[200.0, 20.0], &[200.0, 20.5]), Outcome::Passed);
         assert_eq!(judged(&rounds, &[200.0, 21.0], &[200.0, 20.5]), Outcome::Passed);
@@ -320,6 +345,12 @@ mod tests {
         // Nothing lies at a boundary.
         assert!(matches!(judged(&rounds, &[200.0, 21.0], &[200.0, 20.1]), Outcome::Failed(_)));
         assert!(matches!(judged(&plain, &[200.0, 21.0], &[200.0, 20.5]), Outcome::Failed(_)));
+        // In 16 bits exp(9.5) is off by 9.5 times as much as its argument, but not by a tenth.
+        let steep: Graph = "graph \"g\" { input %x: f32[2] %y: f32[2] = Exp(%x) output %y }".parse().unwrap();
+        let (near, far) = ([1.01 * 9.5f32.exp(), 1.0], [1.1 * 9.5f32.exp(), 1.0]);
+        assert_eq!(judged_in(Precision::Fp16, &steep, &near, &[9.5, 0.0]), Outcome::Passed);
+        assert!(matches!(judged_in(Precision::Fp16, &steep, &far, &[9.5, 0.0]), Outcome::Failed(_)));
+        assert!(matches!(judged_in(Precision::Fp32, &steep, &near, &[9.5, 0.0]), Outcome::Failed(_)));
         // All of it lies there.
         assert!(matches!(judged(&rounds, &[1.0, 1.0], &[0.5, 0.5]), Outcome::Skipped(_)));
     }

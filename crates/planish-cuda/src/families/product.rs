@@ -13,6 +13,7 @@ mod tile;
 mod tests;
 
 pub(crate) use apart::Apart;
+pub(crate) use epilogue::{GELU_IN_F8, gelu_is_fast};
 pub(crate) use price::Work as Amount;
 pub(crate) use tile::{Math, Split, Way, has_few_rows};
 
