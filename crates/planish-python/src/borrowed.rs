@@ -55,7 +55,7 @@ impl<'py> Borrowed<'py> {
     ) -> PyResult<Borrowed<'py>> {
         let py = given.py();
         if let Some(capsule) = given.getattr_opt(intern!(py, "__array_struct__"))? {
-            let described = by_interface(given, name, &capsule)?;
+            let described = by_interface(given, name, &capsule, wanted)?;
             return Borrowed::new(described, Framework::Numpy, given.clone(), name);
         }
         if given.hasattr(intern!(py, "__dlpack__"))? {
@@ -82,7 +82,7 @@ impl<'py> Borrowed<'py> {
             wrong(py, ErrorKind::WrongType, message)
         })?;
         let capsule = made.getattr(intern!(py, "__array_struct__"))?;
-        let described = by_interface(&made, name, &capsule)?;
+        let described = by_interface(&made, name, &capsule, wanted)?;
         Borrowed::new(described, Framework::Numpy, made, name)
     }
 
@@ -164,7 +164,12 @@ fn numpy_of<'py>(given: &Bound<'py, PyAny>, wanted: Option<DType>) -> PyResult<B
     }
 }
 
-fn by_interface(array: &Bound<'_, PyAny>, name: &str, capsule: &Bound<'_, PyAny>) -> PyResult<Described> {
+fn by_interface(
+    array: &Bound<'_, PyAny>,
+    name: &str,
+    capsule: &Bound<'_, PyAny>,
+    wanted: Option<DType>,
+) -> PyResult<Described> {
     let py = array.py();
     let interface = pointer_in::<ArrayInterface>(capsule, None)?;
     // SAFETY: numpy's protocol has this structure there while the capsule lives.
@@ -179,7 +184,9 @@ fn by_interface(array: &Bound<'_, PyAny>, name: &str, capsule: &Bound<'_, PyAny>
         None => {
             let called: String =
                 array.getattr(intern!(py, "dtype"))?.getattr(intern!(py, "name"))?.extract()?;
-            element_type::named(&called)
+            // Files of numpy keep types of `ml_dtypes` as raw bytes: the model says what they are.
+            let raw = || wanted.filter(|&dtype| element_type::is_raw(dtype, interface.kind as u8, item));
+            element_type::named(&called).or_else(raw)
         }
     };
     let Some(dtype) = dtype else {

@@ -62,6 +62,11 @@ pub(crate) fn is_numpys(dtype: DType) -> bool {
     row(dtype).2 != b'V'
 }
 
+/// Whether raw bytes of this kind and size, as numpy's files keep elements that only `ml_dtypes` has, can be of the type.
+pub(crate) fn is_raw(dtype: DType, kind: u8, bytes: usize) -> bool {
+    kind == b'V' && !is_numpys(dtype) && item_bytes(dtype) == bytes
+}
+
 /// Numpy's letter for its kind.
 pub(crate) fn kind(dtype: DType) -> u8 {
     row(dtype).2

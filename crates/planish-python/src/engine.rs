@@ -73,6 +73,11 @@ impl Engine {
         Ok(Engine { runs, options, device, path, free: Mutex::default() })
     }
 
+    /// The engine as the library has it, to be shared.
+    pub(crate) fn shared(&self) -> &planish::Engine {
+        &self.runs.engine
+    }
+
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<Free>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,6 +202,20 @@ impl Engine {
     fn pool(&self, py: Python<'_>, contexts: usize) -> PyResult<Pool> {
         let pool = py.detach(|| self.runs.engine.pool(contexts)).or_raise(py)?;
         Ok(Pool::new(self.runs.clone(), pool))
+    }
+
+    /// A pipeline of this engine and others, each reading what the one before it gives: the outputs go to the inputs of the same
+    /// names, or in order where there are none. The pipeline has this engine's inputs and the last one's outputs; branches,
+    /// loops and functions are said to `planish.Pipeline`.
+    ///
+    /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Neg(%x) output %y }'))
+    /// >>> plan.engine().pipeline(plan.engine(), plan.engine())(numpy.float32([1, 2]))
+    /// array([-1., -2.], dtype=float32)
+    #[pyo3(signature = (*others, contexts=3))]
+    fn pipeline<'py>(slf: &Bound<'py, Self>, others: Inputs<'_, 'py>, contexts: usize) -> Called<'py> {
+        let py = slf.py();
+        let chained = py.import(intern!(py, "planish._pipeline"))?;
+        chained.call_method1(intern!(py, "chain"), (slf, others, contexts))
     }
 
     /// Runs on a list of items, each an array (or a dict of them) without the batch axis or with a 1 there, and gives a

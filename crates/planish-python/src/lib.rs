@@ -1,6 +1,7 @@
 //! The extension module of the `planish` package: models, builds, plans and engines for Python.
 //!
 //! - `build`, `model`, `plan`, `calibration`, `engine`, `context`: what Python calls; `everyday`: batches and sliding windows;
+//!   `pipeline`: several engines in one memory; `function_plugin`: operators that Python computes;
 //! - `runs`: how a call goes; `borrowed`: arrays on their way in, `memory`: on their way out,
 //!   `on_device`: those of GPUs, `addresses`: memory that callers vouch for; `protocols`: the C structures
 //!   of both, `element_type`: their types;
@@ -20,10 +21,12 @@ mod element_type;
 mod engine;
 mod errors;
 mod everyday;
+mod function_plugin;
 mod memory;
 mod metadata;
 mod model;
 mod on_device;
+mod pipeline;
 mod plan;
 mod port;
 mod progress;
@@ -92,9 +95,13 @@ mod _planish {
     #[pymodule_export]
     use super::engine::Engine;
     #[pymodule_export]
+    use super::function_plugin::register_plugin;
+    #[pymodule_export]
     use super::metadata::Metadata;
     #[pymodule_export]
     use super::model::Model;
+    #[pymodule_export]
+    use super::pipeline::{Host, Pipeline, Repeat, Stage};
     #[pymodule_export]
     use super::plan::{Plan, load, plan_metadata};
     #[pymodule_export]

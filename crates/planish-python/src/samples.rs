@@ -1,6 +1,6 @@
 //! Samples of any iterable of Python's: for calibration, and for what a precision costs.
 
-use planish::{Error, ErrorKind, Sample};
+use planish::{DType, Error, ErrorKind, Sample};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
 
@@ -10,7 +10,8 @@ use crate::borrowed::Borrowed;
 /// whoever has the iterator afterwards.
 pub(crate) struct Samples {
     from: Py<PyIterator>,
-    inputs: Vec<String>,
+    /// With their types, where they are tensors.
+    inputs: Vec<(String, Option<DType>)>,
     pub(crate) raised: Option<PyErr>,
     /// The first ones, to be used again.
     pub(crate) first: Vec<Sample>,
@@ -22,7 +23,10 @@ const N_FIRST: usize = 4;
 impl Samples {
     pub(crate) fn new(of: &Bound<'_, PyAny>, model: &planish::Model) -> PyResult<Samples> {
         let graph = model.graph();
-        let inputs = graph.inputs().iter().map(|&id| graph.value(id).name.to_string()).collect();
+        let typed = |value: &planish::graph::ValueInfo| {
+            (value.name.to_string(), value.ty.as_tensor().map(|ty| ty.dtype))
+        };
+        let inputs = graph.inputs().iter().map(|&id| typed(graph.value(id))).collect();
         Ok(Samples { from: of.try_iter()?.unbind(), inputs, raised: None, first: Vec::new() })
     }
 
@@ -31,7 +35,8 @@ impl Samples {
         let item = item?;
         let mut tensors = Vec::new();
         let mut add = |name: &str, array: &Bound<'_, PyAny>| {
-            tensors.push((name.to_string(), Borrowed::of(array, name, None)?.to_tensor(py)?));
+            let wanted = self.inputs.iter().find(|(known, _)| known == name).and_then(|(_, dtype)| *dtype);
+            tensors.push((name.to_string(), Borrowed::of(array, name, wanted)?.to_tensor(py)?));
             PyResult::Ok(())
         };
         if let Ok(named) = item.cast::<PyDict>() {
@@ -40,10 +45,10 @@ impl Samples {
             }
         } else if item.is_instance_of::<PyTuple>() || item.is_instance_of::<PyList>() {
             // What comes after the inputs are labels.
-            for (name, array) in self.inputs.iter().zip(item.try_iter()?) {
+            for ((name, _), array) in self.inputs.iter().zip(item.try_iter()?) {
                 add(name, &array?)?;
             }
-        } else if let Some(name) = self.inputs.first() {
+        } else if let Some((name, _)) = self.inputs.first() {
             add(name, &item)?;
         }
         let count = tensors.first().and_then(|(_, tensor)| tensor.shape().first().copied());

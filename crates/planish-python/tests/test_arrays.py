@@ -1,5 +1,8 @@
 """What arrays are taken and given: types, layouts, copies counted, what is refused and how."""
 
+import subprocess
+import sys
+
 import numpy as np
 import planish
 import pytest
@@ -162,3 +165,22 @@ def test_wrong_inputs(add):
         assert words in str(raised.value)
     with pytest.raises(planish.errors.WrongShape):
         add(np.zeros(2, np.float32), np.zeros(3, np.float32))
+
+
+def test_raw_bytes_of_files_are_what_the_model_takes():
+    widened = engine_of('graph "g" { input %x: bf16[n] %y: f32[n] = Cast(%x) {to=f32} output %y }')
+    halves = np.array([0x3F80, 0xC000], np.uint16)                            # 1 and -2, as numpy's files keep bfloat16
+    np.savez("raw.npz", x=halves.view("V2"))
+    np.testing.assert_array_equal(widened(np.load("raw.npz")["x"]), [1, -2])
+    assert widened.copies == 0
+    planish.Model.parse('graph "g" { input %x: bf16[n] %y: f32[n] = Cast(%x) {to=f32} output %y }').save_onnx("widen.onnx")
+    ran = subprocess.run([sys.executable, "-m", "planish", "run", "widen.onnx", "--inputs", "raw.npz", "-o", "out.npz"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    np.testing.assert_array_equal(np.load("out.npz")["y"], [1, -2])
+    small = engine_of('graph "g" { input %x: i4[n] %y: f32[n] = Cast(%x) {to=f32} output %y }')
+    np.testing.assert_array_equal(small(np.array([0xFF, 7, 0xF8], np.uint8).view("V1")), [-1, 7, -8])
+    with pytest.raises(planish.errors.WrongType, match="input `x` is of .*V4"):
+        widened(np.zeros(2, "V4"))
+    plain = engine_of('graph "g" { input %x: f16[n] %y: f32[n] = Cast(%x) {to=f32} output %y }')
+    with pytest.raises(planish.errors.WrongType, match="input `x` is of .*V2"):
+        plain(halves.view("V2"))                                              # numpy has a type of its own for it

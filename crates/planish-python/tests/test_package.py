@@ -142,6 +142,6 @@ def test_the_stub_says_what_there_is():
             if any(getattr(decorator, "id", "") == "property" for decorator in part.decorator_list):
                 assert inspect.isdatadescriptor(vars(kind)[member]), (name, member)
             elif not member.startswith("__"):
-                parameters = [p for p in inspect.signature(getattr(kind, member)).parameters if p not in ("self", "inputs", "named")]
+                parameters = [p for p in inspect.signature(getattr(kind, member)).parameters if p not in ("self", "inputs", "named", "others")]
                 assert parameters == [p for p in names(part) if p not in ("self", "cls", "inputs")], (name, member)
     assert (PACKAGE / "py.typed").exists()

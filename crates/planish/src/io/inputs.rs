@@ -105,7 +105,7 @@ impl Sources<'_> {
         if let Some(path) = self.archive {
             let origin = path.display().to_string();
             let accept = |name: &str, dtype, shape: &[usize]| taken.accept(name, &origin, dtype, shape);
-            for (name, tensor) in npy::read_archive(path, &accept)? {
+            for (name, tensor) in npy::read_archive_as(path, &accept, &|name| taken.dtype_of(name))? {
                 taken.take(&name, tensor, &origin)?;
             }
         }
@@ -121,7 +121,8 @@ impl Sources<'_> {
                 taken.notes.push(note);
                 tensor
             } else {
-                npy::read(path, &|_, dtype, shape| taken.accept(name, &origin, dtype, shape))?
+                let accept = |_: &str, dtype, shape: &[usize]| taken.accept(name, &origin, dtype, shape);
+                npy::read_as(path, &accept, &|_| taken.dtype_of(name))?
             };
             taken.take(name, tensor, &origin)?;
         }
@@ -230,6 +231,12 @@ impl<'g> Taken<'g> {
             );
             Error::new(ErrorKind::WrongInputs, message)
         })
+    }
+
+    /// The input's element type: what raw bytes of a file are.
+    fn dtype_of(&self, name: &str) -> Option<DType> {
+        let found = self.inputs.iter().find(|(value, _)| *value.name == *name);
+        found.map(|(_, ty)| ty.dtype)
     }
 
     /// Before elements are read: what the input cannot take, and what the machine has no memory for.

@@ -2,7 +2,8 @@
 //!
 //! A `.npy` is a magic number, a version, the length of a header, the header (a Python dictionary with the
 //! element type, the order and the shape) and the elements. Element types that numpy lacks travel in the next
-//! wider one that has all of their values: small floats in `f32`, small integers in 8 bits.
+//! wider one that has all of their values: small floats in `f32`, small integers in 8 bits. numpy itself writes arrays of
+//! `ml_dtypes` as raw bytes (`V1`, `V2`), one element a byte or two; who reads them says what they are.
 
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::Path;
@@ -24,6 +25,10 @@ const ALIGNMENT: usize = 64;
 /// more than there is memory.
 /// [`accept_all`] takes everything; [`read`] has an example.
 pub type Accept<'a> = &'a dyn Fn(&str, DType, &[usize]) -> Result<(), Error>;
+
+/// What the raw bytes of an array of this name are elements of, where the reader knows.
+/// [`read_as`] has an example.
+pub type RawType<'a> = &'a dyn Fn(&str) -> Option<DType>;
 
 /// Takes whatever array a file holds.
 /// [`read`] has an example.
@@ -52,9 +57,31 @@ fn not_usable(path: &Path, kind: &str, why: impl std::fmt::Display) -> Error {
 /// # Ok::<(), planish::Error>(())
 /// ```
 pub fn read(path: &Path, accept: Accept<'_>) -> Result<Tensor, Error> {
+    read_as(path, accept, &|_| None)
+}
+
+/// The same, for arrays of `ml_dtypes` too, which numpy writes as raw bytes: the caller says what they are.
+///
+/// ```
+/// use planish::DType;
+/// use planish::io::npy;
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-raw-{}.npy", std::process::id()));
+/// // numpy.save("x.npy", numpy.array([1, -2], ml_dtypes.bfloat16))
+/// let mut bytes = b"\x93NUMPY\x01\x00\x3b\x00{'descr': '|V2', 'fortran_order': False, 'shape': (2,), }\n".to_vec();
+/// bytes.extend([0x80, 0x3f, 0x00, 0xc0]);
+/// std::fs::write(&path, bytes).unwrap();
+/// let x = npy::read_as(&path, &npy::accept_all, &|_| Some(DType::BF16))?;
+/// assert_eq!((x.dtype(), x.to_f64s()), (DType::BF16, vec![1.0, -2.0]));
+/// assert!(npy::read(&path, &npy::accept_all).is_err());
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), planish::Error>(())
+/// ```
+pub fn read_as(path: &Path, accept: Accept<'_>, raw: RawType<'_>) -> Result<Tensor, Error> {
     let file = planish_files::open(path).map_err(|error| Error::io("read", path, &error))?;
     let mut file = BufReader::new(file);
-    let header = Header::read(&mut file).map_err(|why| not_usable(path, ".npy", why))?;
+    let header = Header::read(&mut file).and_then(|header| header.known(raw("")));
+    let header = header.map_err(|why| not_usable(path, ".npy", why))?;
     accept("", header.dtype, &header.shape)?;
     elements(&mut file, &header).map_err(|why| not_usable(path, ".npy", why))
 }
@@ -76,7 +103,7 @@ pub fn map(path: &Path) -> Result<Tensor, Error> {
     let cannot = |error: io::Error| Error::io("read", path, &error);
     let mut file = planish_files::open(path).map_err(cannot)?;
     let bad = |why: String| not_usable(path, ".npy", why);
-    let header = Header::read(&mut file).map_err(bad)?;
+    let header = Header::read(&mut file).and_then(|header| header.known(None)).map_err(bad)?;
     if header.is_big_endian || header.is_fortran {
         return read(path, &accept_all);
     }
@@ -109,6 +136,27 @@ pub fn map(path: &Path) -> Result<Tensor, Error> {
 /// # Ok::<(), planish::Error>(())
 /// ```
 pub fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(String, Tensor)>, Error> {
+    read_archive_as(path, accept, &|_| None)
+}
+
+/// The same, for arrays of `ml_dtypes` too, as [`read_as`] reads them.
+///
+/// ```
+/// use planish::io::npy;
+/// use planish::{DType, Tensor};
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-raw-archive-{}.npz", std::process::id()));
+/// npy::save_archive(&path, &[("x".to_string(), Tensor::vector(vec![1f32]))])?;
+/// let arrays = npy::read_archive_as(&path, &npy::accept_all, &|_| Some(DType::BF16))?;
+/// assert_eq!(arrays[0].1.dtype(), DType::F32);                 // numpy's own types are as the file says
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), planish::Error>(())
+/// ```
+pub fn read_archive_as(
+    path: &Path,
+    accept: Accept<'_>,
+    raw: RawType<'_>,
+) -> Result<Vec<(String, Tensor)>, Error> {
     let file = planish_files::open(path).map_err(|error| Error::io("read", path, &error))?;
     let bad = |why: &dyn std::fmt::Display| not_usable(path, ".npz", why);
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|why| bad(&why))?;
@@ -118,7 +166,8 @@ pub fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(String, Tens
         let name = entry.name().map_err(|why| bad(&why))?.into_owned();
         let Some(name) = name.strip_suffix(".npy").map(str::to_string) else { continue };
         let in_array = |why: String| bad(&format!("array `{name}`: {why}"));
-        let header = Header::read(&mut entry).map_err(in_array)?;
+        let header = Header::read(&mut entry).and_then(|header| header.known(raw(&name)));
+        let header = header.map_err(in_array)?;
         accept(&name, header.dtype, &header.shape)?;
         let array = elements(&mut entry, &header).map_err(in_array)?;
         arrays.push((name, array));
@@ -130,21 +179,31 @@ pub fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(String, Tens
 fn elements(reader: &mut dyn Read, header: &Header) -> Parsed<Tensor> {
     let too_large = || format!("an array of shape {:?} does not fit into memory", header.shape);
     let n = element_count(&header.shape).ok_or_else(too_large)?;
-    let n_bytes = header.dtype.bytes_for(n).ok_or_else(too_large)?;
+    let width = header.dtype.bits().div_ceil(8);
+    let n_bytes = n.checked_mul(width).ok_or_else(too_large)?;
     // Grown as data comes: a header may promise anything.
     let mut data = Vec::new();
     reader.take(n_bytes as u64).read_to_end(&mut data).map_err(|error| error.to_string())?;
     if data.len() != n_bytes {
         return Err(format!("its header promises {n_bytes} bytes of elements, it has {}", data.len()));
     }
-    let width = header.dtype.bits() / 8;
     if header.is_big_endian {
         data.chunks_exact_mut(width).for_each(<[u8]>::reverse);
     }
     if header.is_fortran {
         data = rows_last(&data, &header.shape, width);
     }
+    if header.dtype.is_sub_byte() {
+        data = packed(&data, header.dtype.bits());
+    }
     Tensor::from_bytes(header.dtype, &header.shape, Bytes::from_vec(data)).map_err(|error| error.to_string())
+}
+
+/// Elements of one byte each, put together: the first in the low bits.
+fn packed(data: &[u8], bits: usize) -> Vec<u8> {
+    let mask = (1u8 << bits) - 1;
+    let byte = |elements: &[u8]| elements.iter().rev().fold(0, |byte, element| byte << bits | element & mask);
+    data.chunks(8 / bits).map(byte).collect()
 }
 
 /// Elements stored with the first axis running fastest, put into our order.
@@ -167,7 +226,10 @@ fn rows_last(data: &[u8], shape: &[usize], width: usize) -> Vec<u8> {
 
 #[derive(Debug)]
 struct Header {
+    /// For raw bytes, an integer of as many until [`Header::known`] is told.
     dtype: DType,
+    /// The bytes of an element whose type the file does not say.
+    raw: Option<usize>,
     is_big_endian: bool,
     is_fortran: bool,
     shape: Vec<usize>,
@@ -224,11 +286,33 @@ impl Header {
             Some(("<" | "|" | "=", kind)) => (false, kind),
             _ => (false, descr),
         };
-        let dtype = match NUMPY_TYPES.iter().find(|(_, name)| *name == kind) {
-            Some((dtype, _)) => *dtype,
-            None => return Err(format!("elements of numpy type `{descr}` are not supported")),
+        let own = NUMPY_TYPES.iter().find(|(_, name)| *name == kind).map(|(dtype, _)| *dtype);
+        let (dtype, raw) = match (own, kind) {
+            (Some(dtype), _) => (dtype, None),
+            // Of float8_e5m2 numpy writes `f1`, which it cannot read itself.
+            (None, "V1" | "f1") => (DType::U8, Some(1)),
+            (None, "V2") => (DType::U16, Some(2)),
+            _ => return Err(format!("elements of numpy type `{descr}` are not supported")),
         };
-        Ok(Header { dtype, is_big_endian, is_fortran, shape })
+        Ok(Header { dtype, raw, is_big_endian, is_fortran, shape })
+    }
+
+    /// With the type of raw bytes, which numpy has no name for.
+    fn known(mut self, raw: Option<DType>) -> Parsed<Header> {
+        let Some(bytes) = self.raw else { return Ok(self) };
+        let is_own = |dtype: DType| NUMPY_TYPES.iter().any(|(known, _)| *known == dtype);
+        let fits = |dtype: &DType| !is_own(*dtype) && dtype.bits().div_ceil(8) == bytes;
+        match raw {
+            Some(dtype) if fits(&dtype) => {
+                self.dtype = dtype;
+                Ok(self)
+            }
+            Some(dtype) => Err(format!("its elements are raw bytes (`|V{bytes}`), which are no {dtype}")),
+            None => Err(format!(
+                "its elements are raw bytes (`|V{bytes}`), as numpy writes types of ml_dtypes, and nothing says of which type; \
+                 save it with astype('float32')"
+            )),
+        }
     }
 }
 
@@ -353,7 +437,7 @@ mod tests {
     use super::*;
 
     fn read(reader: &mut dyn Read) -> Parsed<Tensor> {
-        let header = Header::read(reader)?;
+        let header = Header::read(reader)?.known(None)?;
         elements(reader, &header)
     }
 
@@ -401,6 +485,29 @@ mod tests {
             ),
         ] {
             assert_eq!(header(text).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn raw_bytes_are_what_the_reader_says() {
+        let header = |bytes: usize| {
+            let text = format!("{{'descr': '|V{bytes}', 'fortran_order': False, 'shape': (3,), }}");
+            Header::parse(&text).unwrap()
+        };
+        let read = |dtype: DType, data: &[u8]| {
+            elements(&mut Cursor::new(data), &header(dtype.bits().div_ceil(8)).known(Some(dtype))?)
+        };
+        let one_of = |dtype: DType, data: &[u8]| read(dtype, data).unwrap().to_f64s();
+        assert_eq!(one_of(DType::BF16, &[0x80, 0x3f, 0, 0xc0, 0, 0]), [1.0, -2.0, 0.0]);
+        assert_eq!(one_of(DType::F8E4M3FN, &[0x38, 0xb8, 0x40]), [1.0, -1.0, 2.0]);
+        // As ml_dtypes keeps them: a byte each, with the sign spread over it.
+        assert_eq!(one_of(DType::I4, &[0xff, 0x07, 0xf8]), [-1.0, 7.0, -8.0]);
+        assert_eq!(one_of(DType::U2, &[3, 0, 2]), [3.0, 0.0, 2.0]);
+        assert!(read(DType::I4, &[1, 2]).unwrap_err().contains("promises 3 bytes"));
+        for (bytes, dtype) in [(1, Some(DType::BF16)), (2, Some(DType::F16)), (1, Some(DType::U8)), (2, None)]
+        {
+            let error = header(bytes).known(dtype).unwrap_err();
+            assert!(error.contains(&format!("raw bytes (`|V{bytes}`)")), "{error}");
         }
     }
 
