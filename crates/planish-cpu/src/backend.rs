@@ -36,6 +36,7 @@ use crate::rotary::RotaryFamily;
 use crate::shared::Shared;
 use crate::softmax::family::SoftmaxFamily;
 use crate::topk::TopKFamily;
+use crate::trees::TreesFamily;
 use crate::typed::TypedFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
@@ -61,6 +62,7 @@ const FAMILIES: &[&dyn Family] = &[
     &MoveFamily,
     &PickFamily,
     &TopKFamily,
+    &TreesFamily,
     &RotaryFamily,
     &DynamicQuantizeFamily,
     &LiveFamily,

@@ -33,6 +33,7 @@ pub mod rotary;
 pub mod softmax;
 pub mod spatial;
 pub mod topk;
+pub mod trees;
 mod typed;
 pub mod vecmath;
 

@@ -13,6 +13,7 @@ use planish_op::OpSpec;
 use crate::contrib;
 use crate::error::ImportError;
 use crate::importer::domain_key;
+use crate::ml;
 use crate::node::NodeImport;
 
 /// Adds what an ONNX node means to the graph.
@@ -128,6 +129,7 @@ fn rule(domain: &str, op_type: &str, opset: i64) -> Option<Rule> {
             .or_else(|| LOST_ATTRIBUTES.contains(&op_type).then_some(legacy::drop_old_attributes as Rule)),
         "" => find(RULES).or_else(|| find(contrib::STANDARD_RULES)),
         "com.microsoft" => find(contrib::RULES),
+        "ai.onnx.ml" => find(ml::RULES),
         _ => None,
     }
 }
@@ -139,7 +141,8 @@ pub(crate) fn supports(domain: &str, op_type: &str, opset: i64) -> Result<(), Op
             return Err(Some(*reason));
         }
         // Names that exist only as the target of another domain's rule are not standard operators.
-        let is_standard = !matches!(op_type, "Inverse" | "CropAndResize") && OpSpec::find(op_type).is_some();
+        let is_standard = !matches!(op_type, "Inverse" | "CropAndResize" | "TreeEnsemble")
+            && OpSpec::find(op_type).is_some();
         if rule(domain, op_type, opset).is_some() || is_standard {
             return Ok(());
         }
@@ -147,6 +150,9 @@ pub(crate) fn supports(domain: &str, op_type: &str, opset: i64) -> Result<(), Op
     }
     match rule(domain, op_type, opset) {
         Some(_) => Ok(()),
+        None if domain == "ai.onnx.ml" => {
+            Err(ml::REFUSED.iter().find(|(name, _)| *name == op_type).map(|(_, reason)| *reason))
+        }
         None => Err(None),
     }
 }

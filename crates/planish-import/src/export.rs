@@ -215,6 +215,7 @@ impl<'g> Exporter<'g> {
         let (domain, version) = match op {
             Op::Custom(custom) => (custom.domain.as_str(), custom.version),
             Op::Inverse(_) | Op::CropAndResize(_) => ("com.microsoft", 1),
+            Op::TreeEnsemble(_) => ("ai.onnx.ml", 5),
             _ => return ("", op.name()),
         };
         let known = self.domains.entry(domain).or_insert(version);
@@ -292,6 +293,17 @@ fn constant<'g>(name: Cow<'g, str>, tensor: &'g Tensor) -> planish_onnx::Tensor<
 /// The attributes as ONNX spells them.
 fn attributes<'g>(graph: &Graph, node: &'g Node) -> Result<Vec<OnnxAttribute<'g>>, ImportError> {
     let mut list = Vec::new();
+    if let Op::TreeEnsemble(op) = &node.op {
+        if !op.leaf_starts.is_empty() {
+            let what = "TreeEnsemble with leaves that speak of several targets".into();
+            let error = ImportError::new(ImportErrorKind::NotExpressible { what });
+            return Err(error.hint("keep the file that the model was read from"));
+        }
+        // Required by ONNX, whatever it is.
+        if op.n_targets == 1 {
+            list.push(OnnxAttribute::new("n_targets", AttributeValue::Int(1)));
+        }
+    }
     for (name, value) in node.op.attributes() {
         // The table spells fields as Rust does.
         let name = match (&node.op, name) {

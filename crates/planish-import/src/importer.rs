@@ -23,6 +23,7 @@ pub(crate) struct Importer<'m> {
     free_names: FreeNames<'m>,
     /// The innermost graph is last.
     frames: Vec<Frame<'m>>,
+    notes: Vec<String>,
 }
 
 /// What a formal input of a body is.
@@ -65,7 +66,13 @@ impl<'m> Importer<'m> {
         if let Some(&version) = opsets.get("") {
             check_opset(version)?;
         }
-        Ok(Importer { weights, opsets, free_names: FreeNames::new(&model.graph), frames: Vec::new() })
+        Ok(Importer {
+            weights,
+            opsets,
+            free_names: FreeNames::new(&model.graph),
+            frames: Vec::new(),
+            notes: Vec::new(),
+        })
     }
 
     /// The version of the node's operator set; what is not imported is taken as the oldest.
@@ -124,8 +131,18 @@ impl<'m> Importer<'m> {
         self.frames.len()
     }
 
-    /// Imports the outermost graph.
-    pub(crate) fn model(mut self, graph: &'m planish_onnx::Graph<'m>) -> Result<Graph, ImportError> {
+    /// Keeps a line for whoever uses the model; a body that is imported again says it once.
+    pub(crate) fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Imports the outermost graph, and gives what there is to say of it.
+    pub(crate) fn model(
+        mut self,
+        graph: &'m planish_onnx::Graph<'m>,
+    ) -> Result<(Graph, Vec<String>), ImportError> {
         let unsupported = self.unsupported_nodes(graph);
         if !unsupported.is_empty() {
             return Err(ImportError::new(ImportErrorKind::Unsupported(unsupported)));
@@ -145,7 +162,7 @@ impl<'m> Importer<'m> {
         }
         self.nodes(graph)?;
         self.outputs(graph)?;
-        Ok(self.frames.pop().expect("the frame pushed above").graph)
+        Ok((self.frames.pop().expect("the frame pushed above").graph, self.notes))
     }
 
     /// Imports a body with these formal inputs. Gives the graph and the captured outer values. After an error

@@ -9,6 +9,7 @@ mod error;
 mod export;
 mod frame;
 mod importer;
+mod ml;
 mod node;
 mod order;
 mod tensors;
@@ -39,6 +40,8 @@ pub struct Imported {
     pub metadata: Vec<(String, String)>,
     /// What the file says of the sizes that its nodes make.
     pub declared: DeclaredShapes,
+    /// What of the model is told in another way than its file says, a line each.
+    pub notes: Vec<String>,
 }
 
 /// Imports a file. Weights stay in the mapped file until they are used.
@@ -56,7 +59,7 @@ pub fn import_bytes(bytes: &Bytes, folder: Option<&Path>) -> Result<Imported, Im
 fn import_from(bytes: &Bytes, place: Place<'_>) -> Result<Imported, ImportError> {
     let mut model = planish_onnx::read(bytes)?;
     planish_onnx::inline_functions(&mut model)?;
-    let graph = Importer::new(&model, Weights::new(bytes.clone(), place))?.model(&model.graph)?;
+    let (graph, notes) = Importer::new(&model, Weights::new(bytes.clone(), place))?.model(&model.graph)?;
     let declared = DeclaredShapes::of(&model.graph, &graph);
     let opsets = model
         .opset_imports
@@ -71,5 +74,5 @@ fn import_from(bytes: &Bytes, place: Place<'_>) -> Result<Imported, ImportError>
         .collect();
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_string();
     let metadata = model.metadata.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-    Ok(Imported { graph, opsets, ir_version: model.ir_version, producer, metadata, declared })
+    Ok(Imported { graph, opsets, ir_version: model.ir_version, producer, metadata, declared, notes })
 }

@@ -27,6 +27,7 @@ mod sequence;
 mod signal;
 #[cfg(test)]
 mod testing;
+mod trees;
 
 pub use context::{
     Content, InferError, InferErrorKind, InferInput, Inference, Inferred, MAX_FOLLOWED_INTS, MAX_RANK,

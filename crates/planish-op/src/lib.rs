@@ -4,7 +4,7 @@
 //!   ([`Pointwise`], [`Reduce`]); `class` says what the columns mean, [`attribute`] what attributes may be;
 //! - `value`: values and their types; `limits`: how far a run over them may go;
 //! - [`infer`](mod@infer): the types, shapes and known contents of outputs;
-//! - [`window`], [`resize`], [`einsum`] and `recurrent_activation`: rules that inference shares with whoever
+//! - [`window`], [`resize`], [`einsum`], [`trees`] and `recurrent_activation`: rules that inference shares with whoever
 //!   computes, each written once;
 //! - [`plugin`]: operators that plugins bring;
 //! - [`two_of_four`]: weights of products that sparse tensor cores take.
@@ -19,6 +19,7 @@ mod op_table;
 pub mod plugin;
 mod recurrent_activation;
 pub mod resize;
+pub mod trees;
 pub mod two_of_four;
 mod value;
 pub mod window;

@@ -194,6 +194,9 @@ pub(crate) use attributes;
 macro_rules! op_enum {
     ($($name:ident)*) => {
         /// An operator with its attributes.
+        // TreeEnsemble has 15 lists and tensors; graphs have thousands of operators, not millions, so that a few hundred
+        // bytes for each do no harm.
+        #[allow(clippy::large_enum_variant)]
         #[derive(Clone, PartialEq, Debug)]
         pub enum Op {
             $($name($name),)*

@@ -470,6 +470,29 @@ macro_rules! with_op_table {
             MelWeightMatrix Window 5 Never mel_weight_matrix { output_datatype: DType = DType::F32 }
         }
 
+        // Ensembles of trees, of the domain ai.onnx.ml.
+        trees {
+            // As version 5 has it, without what follows the sum. `leaf_starts`, where it is not empty, tells where the
+            // targets and weights of each leaf begin: those of older versions speak of several targets.
+            TreeEnsemble Other 1 Never tree_ensemble {
+                aggregate_function: i64 = 1,
+                leaf_starts: Vec<i64> = Vec::new(),
+                leaf_targetids: Vec<i64>,
+                leaf_weights: Tensor,
+                membership_values: Option<Tensor> = None,
+                n_targets: i64 = 1,
+                nodes_falseleafs: Vec<i64>,
+                nodes_falsenodeids: Vec<i64>,
+                nodes_featureids: Vec<i64>,
+                nodes_missing_value_tracks_true: Vec<i64> = Vec::new(),
+                nodes_modes: Tensor,
+                nodes_splits: Tensor,
+                nodes_trueleafs: Vec<i64>,
+                nodes_truenodeids: Vec<i64>,
+                tree_roots: Vec<i64>,
+            }
+        }
+
         // Random numbers.
         random {
             RandomNormal      Random 0 Never random_normal {

@@ -39,6 +39,7 @@ mod sequence;
 mod signal;
 #[cfg(test)]
 mod testing;
+mod trees;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 pub use points::evaluate_at;

@@ -581,7 +581,7 @@ impl Builder {
         };
         let size = |name: &str| fixed.iter().find(|range| range.symbol == name).map(|range| range.opt);
         let said = self.model.declared.disagreement(self.model.graph(), &built.graph, &size);
-        built.notes.splice(0..0, said);
+        built.notes.splice(0..0, self.model.notes.iter().cloned().chain(said));
         let is_pruned = self.options.sparsity == Sparsity::Force;
         let is_lower =
             self.options.precision != Precision::Fp32 || self.options.weights.is_some() || is_pruned;

@@ -30,6 +30,8 @@ pub struct Model {
     graph: Graph,
     pub(crate) source: [u8; 32],
     pub(crate) declared: DeclaredShapes,
+    /// What of the model is told in another way than its file says.
+    pub(crate) notes: Vec<String>,
     /// Free pairs of keys and values that its file has.
     pub(crate) properties: Vec<(String, String)>,
     /// What was put around the model, as plans keep it.
@@ -263,7 +265,7 @@ impl From<Graph> for Model {
         printed.constants.iter().for_each(|constant| _ = hasher.update(constant.bytes()));
         let source = *hasher.finalize().as_bytes();
         let (declared, properties, border) = (DeclaredShapes::default(), Vec::new(), Vec::new());
-        Model { graph, source, declared, properties, border }
+        Model { graph, source, declared, notes: Vec::new(), properties, border }
     }
 }
 
@@ -286,7 +288,7 @@ fn import(folder: Option<&Path>, bytes: &Bytes) -> Result<Model, ImportError> {
     }
     let source = *hasher.finalize().as_bytes();
     let (graph, declared, properties) = (imported.graph, imported.declared, imported.metadata);
-    Ok(Model { graph, source, declared, properties, border: Vec::new() })
+    Ok(Model { graph, source, declared, notes: imported.notes, properties, border: Vec::new() })
 }
 
 /// Why a file is not a usable model.

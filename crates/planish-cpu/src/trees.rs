@@ -1,0 +1,294 @@
+//! Ensembles of trees: rows in parallel, eight walks at a time.
+//!
+//! A walk is a chain of loads that wait for each other, so several go on at once: eight rows in one tree, or one row
+//! in eight trees where rows are few. Nodes that ask for an order become `feature <= split`, and leaves lead to
+//! themselves, so that a step has no branch: walks have ended when a few steps moved none of them. Weights are gathered
+//! in `f64` and in the order of the trees, as the reference does, whoever computes a row.
+
+mod family;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use family::TreesFamily;
+
+use planish_op::trees::{Child, Forest, Question};
+
+use crate::spatial::units_per_task;
+use crate::team::Team;
+
+/// Walks that go on at once.
+const LANES: usize = 8;
+/// Steps between looks whether all walks have ended.
+const STEPS: usize = 4;
+/// Rows of a task at most: their sums and a tree stay in the first cache.
+const MAX_ROWS: usize = 64;
+/// Steps of walks that a task takes, at least.
+const TASK_STEPS: usize = 1 << 12;
+/// The bit of [`Flat::feature`] that says that what is missing counts as a yes.
+const MISSING_IS_YES: u32 = 1 << 31;
+
+/// Types of features.
+pub trait Feature: Copy + PartialOrd + Send + Sync + std::fmt::Debug {
+    fn of(value: f64) -> Self;
+    fn widened(self) -> f64;
+    /// The next smaller number.
+    fn before(self) -> Self;
+}
+
+impl Feature for f32 {
+    fn of(value: f64) -> f32 {
+        value as f32
+    }
+
+    fn widened(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn before(self) -> f32 {
+        self.next_down()
+    }
+}
+
+impl Feature for f64 {
+    fn of(value: f64) -> f64 {
+        value
+    }
+
+    fn widened(self) -> f64 {
+        self
+    }
+
+    fn before(self) -> f64 {
+        self.next_down()
+    }
+}
+
+/// A node or a leaf.
+#[derive(Clone, Copy, Debug)]
+struct Flat<T> {
+    split: T,
+    /// Elements from the row's first one to the feature, and [`MISSING_IS_YES`].
+    feature: u32,
+    /// Where a no and a yes lead; a leaf leads to itself.
+    next: [u32; 2],
+}
+
+/// Trees of which every node asks for an order, as one table.
+#[derive(Debug)]
+struct Table<T> {
+    places: Vec<Flat<T>>,
+    /// The leaf at each place; nodes have none.
+    leaves: Vec<u32>,
+    roots: Vec<u32>,
+}
+
+impl<T: Feature> Table<T> {
+    /// `None` where a node asks for something else than an order, or a number does not fit.
+    fn of(forest: &Forest, feature_stride: usize) -> Option<Table<T>> {
+        let mut table = Table { places: Vec::new(), leaves: Vec::new(), roots: Vec::new() };
+        for &root in &forest.roots {
+            table.roots.push(u32::try_from(table.places.len()).ok()?);
+            // What is still to be placed, and the branch that leads there; the yes side of a node follows it.
+            let mut open = vec![(Child::Node(root), None)];
+            while let Some((child, from)) = open.pop() {
+                let place = u32::try_from(table.places.len()).ok()?;
+                if let Some((from, side)) = from {
+                    let from: &mut Flat<T> = table.places.get_mut::<usize>(from)?;
+                    from.next[side] = place;
+                }
+                let at = table.places.len();
+                match child {
+                    Child::Leaf(leaf) => {
+                        table.places.push(Flat { split: T::of(0.0), feature: 0, next: [place; 2] });
+                        table.leaves.push(u32::try_from(leaf).ok()?);
+                    }
+                    Child::Node(node) => {
+                        let node = &forest.nodes[node];
+                        // `x > s` is not `x <= s`; then a missing feature is on the other side too.
+                        let (split, is_turned) = match node.question {
+                            Question::AtMost(split) => (T::of(split), false),
+                            Question::Below(split) => (T::of(split).before(), false),
+                            Question::Above(split) => (T::of(split), true),
+                            Question::AtLeast(split) => (T::of(split).before(), true),
+                            _ => return None,
+                        };
+                        // No order holds with a split that is no number, and nothing lies below the least one.
+                        if split.widened().is_nan() || split.widened().is_infinite() {
+                            return None;
+                        }
+                        let feature = u32::try_from(node.feature.checked_mul(feature_stride)?).ok()?;
+                        if feature >= MISSING_IS_YES {
+                            return None;
+                        }
+                        let flag = if node.missing_is_yes != is_turned { MISSING_IS_YES } else { 0 };
+                        let (yes, no) = if is_turned { (node.no, node.yes) } else { (node.yes, node.no) };
+                        table.places.push(Flat { split, feature: feature | flag, next: [place; 2] });
+                        table.leaves.push(u32::MAX);
+                        open.push((no, Some((at, 0))));
+                        open.push((yes, Some((at, 1))));
+                    }
+                }
+            }
+        }
+        Some(table)
+    }
+
+    /// The places where walks from these places end.
+    ///
+    /// # Safety
+    /// Each row must have the features that the trees ask for.
+    #[inline(always)]
+    unsafe fn walk(&self, mut at: [u32; LANES], rows: [*const T; LANES]) -> [u32; LANES] {
+        loop {
+            let before = at;
+            for _ in 0..STEPS {
+                for (at, row) in at.iter_mut().zip(&rows) {
+                    // SAFETY: places lead to places of the table only, and the caller grants the features.
+                    let (place, x) = unsafe {
+                        let place = self.places.get_unchecked(*at as usize);
+                        let feature = place.feature & !MISSING_IS_YES;
+                        (place, row.add(feature as usize).read_unaligned())
+                    };
+                    #[allow(clippy::eq_op)]
+                    let is_missing = x != x;
+                    let yes = (x <= place.split) | (is_missing & (place.feature & MISSING_IS_YES != 0));
+                    *at = place.next[usize::from(yes)];
+                }
+            }
+            if at == before {
+                return at;
+            }
+        }
+    }
+}
+
+/// An ensemble with everything settled that its sizes settle.
+#[derive(Debug)]
+pub struct Trees<T> {
+    forest: Forest,
+    /// `None` where nodes ask for more than an order: such forests are walked as they are.
+    table: Option<Table<T>>,
+    pub n_rows: usize,
+    /// Elements from one row to the next, from one feature to the next, and the same of the results.
+    pub row: usize,
+    pub feature: usize,
+    pub result_row: usize,
+    pub target: usize,
+}
+
+/// What a run reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct TreesArguments<T> {
+    pub rows: *const T,
+    pub results: *mut T,
+    /// [`Trees::workspace_len`] numbers for each slot of the team.
+    pub workspace: *mut f64,
+}
+
+// SAFETY: the rows are only read, the results are written by one task each, the workspace by one slot each.
+unsafe impl<T> Sync for TreesArguments<T> {}
+
+impl<T: Feature> Trees<T> {
+    /// Steps that the walks of one row take, about: trees are about as deep as balanced ones.
+    fn steps_per_row(&self) -> usize {
+        let n_trees = self.forest.roots.len();
+        n_trees * (1 + (self.forest.nodes.len() / n_trees.max(1)).ilog2_or_zero())
+    }
+
+    /// Numbers of workspace for one slot.
+    pub fn workspace_len(&self) -> usize {
+        MAX_ROWS * self.forest.n_targets
+    }
+
+    /// Computes all rows.
+    ///
+    /// # Safety
+    /// The pointers must be valid for what the planned operands span, the workspace for [`Trees::workspace_len`]
+    /// numbers for each slot of the team, and nothing else may write them meanwhile.
+    pub unsafe fn run(&self, arguments: &TreesArguments<T>, team: &Team) {
+        let rows_per_task = units_per_task(self.n_rows, self.steps_per_row(), TASK_STEPS).min(MAX_ROWS);
+        team.for_each(self.n_rows.div_ceil(rows_per_task), &|task| {
+            let first = task.idx * rows_per_task;
+            let n_rows = rows_per_task.min(self.n_rows - first);
+            // SAFETY: the slot's part of the workspace is this thread's, and as large.
+            let gathered = unsafe {
+                let start = arguments.workspace.add(task.slot * self.workspace_len());
+                (0..n_rows * self.forest.n_targets).for_each(|at| start.add(at).write(f64::NAN));
+                std::slice::from_raw_parts_mut(start, n_rows * self.forest.n_targets)
+            };
+            // SAFETY: the caller grants the rows.
+            unsafe { self.gather(arguments.rows.add(first * self.row), n_rows, gathered) };
+            let n_trees = self.forest.roots.len();
+            for (row, gathered) in gathered.chunks_exact(self.forest.n_targets).enumerate() {
+                for (target, all) in gathered.iter().enumerate() {
+                    let result = self.forest.aggregate.result(*all, n_trees);
+                    let at = (first + row) * self.result_row + target * self.target;
+                    // SAFETY: the result lies in the output.
+                    unsafe { arguments.results.add(at).write_unaligned(T::of(result)) };
+                }
+            }
+        });
+    }
+
+    /// Adds the weights of the leaves that `n_rows` rows from `rows` on reach.
+    ///
+    /// # Safety
+    /// The rows must be readable.
+    unsafe fn gather(&self, rows: *const T, n_rows: usize, gathered: &mut [f64]) {
+        let n_targets = self.forest.n_targets;
+        let row_at = |row: usize| rows.wrapping_add(row * self.row);
+        let mut add = |row: usize, leaf: usize| {
+            for &(target, weight) in self.forest.leaf(leaf) {
+                let so_far = &mut gathered[row * n_targets + target];
+                *so_far = self.forest.aggregate.with(*so_far, weight);
+            }
+        };
+        let Some(table) = &self.table else {
+            for row in 0..n_rows {
+                let start = row_at(row);
+                // SAFETY: the forest asks for features that a row has.
+                let feature = |at: usize| unsafe { start.add(at * self.feature).read_unaligned().widened() };
+                for &root in &self.forest.roots {
+                    add(row, self.forest.walk(root, feature));
+                }
+            }
+            return;
+        };
+        let lanes =
+            |first: usize, n: usize| std::array::from_fn::<usize, LANES, _>(|lane| (first + lane).min(n - 1));
+        if n_rows >= LANES {
+            for &root in &table.roots {
+                for first in (0..n_rows).step_by(LANES) {
+                    // SAFETY: the caller grants the rows; those that are too many are the last one again.
+                    let ends = unsafe { table.walk([root; LANES], lanes(first, n_rows).map(row_at)) };
+                    for (row, end) in (first..n_rows).zip(ends) {
+                        add(row, table.leaves[end as usize] as usize);
+                    }
+                }
+            }
+            return;
+        }
+        for row in 0..n_rows {
+            let n_trees = table.roots.len();
+            for first in (0..n_trees).step_by(LANES) {
+                let starts = lanes(first, n_trees).map(|tree| table.roots[tree]);
+                // SAFETY: the caller grants the rows.
+                let ends = unsafe { table.walk(starts, [row_at(row); LANES]) };
+                for (_, end) in (first..n_trees).zip(ends) {
+                    add(row, table.leaves[end as usize] as usize);
+                }
+            }
+        }
+    }
+}
+
+/// The logarithm of a count that may be 0.
+trait Log {
+    fn ilog2_or_zero(self) -> usize;
+}
+
+impl Log for usize {
+    fn ilog2_or_zero(self) -> usize {
+        self.checked_ilog2().unwrap_or(0) as usize
+    }
+}
