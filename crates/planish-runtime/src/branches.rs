@@ -80,8 +80,8 @@ pub(crate) fn touches(resolved: &Resolved, at: usize, record: &Step, own: &[Addr
     let locations = step.inputs.iter().chain(&step.outputs);
     for (idx, ((value, location), address)) in values.zip(locations).zip(own).enumerate() {
         let Some(value) = value else { continue };
-        // Weights are only read.
-        if location.base == Base::Absolute {
+        // Weights are only read; copies into the ring have an order of their own.
+        if matches!(location.base, Base::Absolute | Base::Ring) {
             continue;
         }
         // A size that is not known touches everything.

@@ -20,6 +20,7 @@ use crate::results::output_dims;
 use crate::run::{Mode, Observed, Queues, Watch};
 use crate::state::{MAX_STACK_INPUTS, State};
 use crate::states::Sequence;
+use crate::streaming::Feeder;
 use crate::view::{Outputs, View};
 
 /// Of memory that kernels write in place.
@@ -84,10 +85,15 @@ impl Context {
         let mode = Mode { threads, poison: false, captured: options.captured, waits: true, streams };
         let mut frame = Frame::default();
         frame.memory.allocator.clone_from(&engine.allocator);
+        let mut queues = Queues::new(list, watched, Meter::new(engine.limits.clone()));
+        if let Some(streaming) = &engine.core.weights.streaming {
+            let backend = &*engine.core.backends[streaming.target as usize];
+            queues.feeder = Some(Feeder::new(backend, streaming, options.wait)?);
+        }
         let state = State {
             engine: engine.clone(),
             frame,
-            queues: Queues::new(list, watched, Meter::new(engine.limits.clone())),
+            queues,
             mode,
             foreign: None,
             passed: None,

@@ -69,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) output_names: Vec<String>,
     pub(crate) weights: Weights,
     managed_weights: bool,
+    weight_budget: Option<usize>,
     /// How many refits came before it.
     n_refits: u64,
     /// The same in all that refits made of one engine.
@@ -221,6 +222,10 @@ pub struct EngineOptions {
     /// and back where the device runs short of memory, say with many engines of which few run. Opening fails where
     /// the device cannot do that, or has less free than the weights need.
     pub managed_weights: bool,
+    /// Bytes of a device's memory for weights. What does not fit stays in pinned host memory and is brought ahead of its
+    /// use, through a ring that is a part of the budget; every context beyond the first has a further ring. Opening fails
+    /// where the budget is below what the largest step needs. Results are the same.
+    pub weight_budget: Option<usize>,
     /// Where the compiled code of kernels comes from. A plan for a GPU is a program: its code runs with the rights of
     /// this process.
     pub code: CodeFrom,
@@ -245,6 +250,15 @@ impl Engine {
         }
         if options.managed_weights && plan.device().is_none() {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
+            return Err(RunError::new(RunErrorKind::Lacking, message));
+        }
+        if options.weight_budget.is_some() && plan.device().is_none() {
+            let message = "a weight budget is for a plan on a GPU, this one runs on the CPU alone";
+            return Err(RunError::new(RunErrorKind::Lacking, message));
+        }
+        if options.weight_budget.is_some() && options.managed_weights {
+            let message =
+                "weights are streamed within a budget or lie in managed memory; ask for one of both";
             return Err(RunError::new(RunErrorKind::Lacking, message));
         }
         if backends.len() != plan.header.targets.len() {
@@ -293,12 +307,12 @@ impl Engine {
             list.iter().map(|&value| plan.program.values[value as usize].name.clone()).collect::<Vec<_>>()
         };
         let (input_names, output_names) = (names(&plan.program.inputs), names(&plan.program.outputs));
-        let weights = Weights::place(&plan, &backends, options.managed_weights)?;
+        let weights = Weights::place(&plan, &backends, options.managed_weights, options.weight_budget)?;
         let pinning = match plan.device().map(|device| &backends[device as usize]) {
             Some(device) => device.allocate_pinned(LEAST)?.map(|_| device.clone()),
             None => None,
         };
-        let managed_weights = options.managed_weights;
+        let EngineOptions { managed_weights, weight_budget, .. } = options;
         let core = Arc::new(Core {
             plan,
             unit,
@@ -307,6 +321,7 @@ impl Engine {
             output_names,
             weights,
             managed_weights,
+            weight_budget,
             n_refits: 0,
             origin: Arc::new(()),
             pinning,
@@ -332,7 +347,7 @@ impl Engine {
                            `Plan::refit` puts them there, and nothing else";
             return Err(RunError::new(RunErrorKind::Refused, message));
         }
-        let weights = Weights::place(&plan, &old.backends, old.managed_weights)?;
+        let weights = Weights::place(&plan, &old.backends, old.managed_weights, old.weight_budget)?;
         let core = Arc::new(Core {
             unit: Unit::new(&plan.program),
             plan,
@@ -341,6 +356,7 @@ impl Engine {
             output_names: old.output_names.clone(),
             weights,
             managed_weights: old.managed_weights,
+            weight_budget: old.weight_budget,
             n_refits: old.n_refits + 1,
             origin: old.origin.clone(),
             pinning: old.pinning.clone(),
@@ -416,7 +432,12 @@ impl Engine {
 
     /// Bytes of all weights, each in the form that kernels read.
     pub fn weight_bytes(&self) -> usize {
-        self.core.weights.bytes.iter().sum()
+        self.core.weights.bytes.iter().sum::<usize>() + self.streamed_bytes()
+    }
+
+    /// Those of them that stay in pinned host memory and are brought to the device in every run.
+    pub fn streamed_bytes(&self) -> usize {
+        self.core.weights.streaming.as_ref().map_or(0, |streaming| streaming.host_bytes)
     }
 
     /// A context with as many threads as the plan was built for.

@@ -5,14 +5,16 @@ use planish_plan::Step;
 
 use crate::branches::{Branches, assign, touches};
 use crate::capture::{GraphSpan, How};
+use crate::engine::Core;
 use crate::error::RunError;
 use crate::faults;
 use crate::feed::Feed;
 use crate::frame::Frame;
 use crate::host::{copies, put_stand_ins};
-use crate::memory::pointer;
+use crate::memory::{FrameMemory, address_of, pointer};
 use crate::resolve::{Action, Resolved, ResolvedStep, Way};
 use crate::run::{Observed, Run};
+use crate::streaming::{Feeder, Streaming};
 
 impl Frame {
     /// Launches one kernel, step number `idx` of the program.
@@ -23,7 +25,7 @@ impl Frame {
         resolved: &Resolved,
         (record, step): (&Step, &ResolvedStep),
     ) -> Result<(), RunError> {
-        let Run { unit, feeds, ref mut queues, ref mut watch, .. } = *run;
+        let Run { core, unit, feeds, ref mut queues, ref mut watch, .. } = *run;
         let mut addresses = std::mem::take(&mut self.addresses);
         addresses.clear();
         let workspace = self.operands(step, resolved, feeds, &mut addresses);
@@ -36,7 +38,11 @@ impl Frame {
         };
         let n_inputs = step.inputs.len();
         let faults = self.faults.start();
-        run_kernel(step, record, &addresses, workspace, faults, queues.get(record.target))?;
+        let (queue, _, feeder) = queues.with_branches(record.target);
+        let mut fed = self.memory.feeding(core, feeder);
+        fed.before(step, queue)?;
+        run_kernel(step, record, &addresses, workspace, faults, queue)?;
+        fed.after(step, queue)?;
         if let Some(observer) = &mut watch.observer {
             let written = &addresses[n_inputs..];
             let outputs = copies(unit, resolved, &record.outputs, written, record.target, queues)?;
@@ -82,7 +88,7 @@ impl Frame {
             key.push(workspace);
         }
         let target = steps[span.first].target;
-        let queue = queues.get(target);
+        let (queue, _, feeder) = queues.with_branches(target);
         let is_transfer = |step: &ResolvedStep| matches!(step.action, Action::Transfer { .. });
         if resolved.steps[span.first..span.end].iter().any(is_transfer) {
             key.push(Address(queue.pinned_memory_age()));
@@ -91,7 +97,7 @@ impl Frame {
         let own = Operands { resolved, steps, span, key: &key };
         match resolved.graphs.replay(number, &key, queue)? {
             How::Done => {}
-            How::Plain => own.launch_all(queue)?,
+            How::Plain => own.launch_all(queue, &mut self.memory.feeding(core, feeder))?,
             How::Capture => {
                 // An older graph may have to go, and the run before may be replaying it.
                 queue.synchronize()?;
@@ -103,11 +109,12 @@ impl Frame {
                         queues.branches.push(core.backends[target as usize].queue(options)?);
                     }
                 }
-                let (queue, others) = queues.with_branches(target);
+                let (queue, others, feeder) = queues.with_branches(target);
+                let mut fed = self.memory.feeding(core, feeder);
                 let capture = Capture::begin(queue)?;
                 let launched = match &branches {
-                    Some(branches) => own.launch_branches(branches, capture.queue, others),
-                    None => own.launch_all(capture.queue),
+                    Some(branches) => own.launch_branches(branches, capture.queue, others, &mut fed),
+                    None => own.launch_all(capture.queue, &mut fed),
                 };
                 let graph = capture.end();
                 match (launched, graph) {
@@ -118,7 +125,7 @@ impl Frame {
                     // Something in it cannot be captured: launched as it is, now and from here on.
                     _ => {
                         resolved.graphs.keep(number, &key, None);
-                        own.launch_all(queue)?;
+                        own.launch_all(queue, &mut fed)?;
                     }
                 }
             }
@@ -193,14 +200,24 @@ impl<'a> Operands<'a> {
         })
     }
 
-    fn launch(&self, at: usize, own: &[Address], queue: &mut dyn Queue) -> Result<(), RunError> {
+    fn launch(
+        &self,
+        at: usize,
+        own: &[Address],
+        queue: &mut dyn Queue,
+        fed: &mut Feeding<'_>,
+    ) -> Result<(), RunError> {
         let record = &self.steps[at];
         let (addresses, workspace) = own.split_at(own.len() - 1);
         let named = Named::begin(queue, &record.name);
         let step = &self.resolved.steps[at];
         match step.action {
             Action::Transfer { bytes, way } => copy_pinned(addresses, bytes, way, named.queue),
-            _ => run_kernel(step, record, addresses, workspace[0], self.faults(), named.queue),
+            _ => {
+                fed.before(step, named.queue)?;
+                run_kernel(step, record, addresses, workspace[0], self.faults(), named.queue)?;
+                fed.after(step, named.queue)
+            }
         }
     }
 
@@ -209,8 +226,8 @@ impl<'a> Operands<'a> {
         self.key.last().copied().unwrap_or(Address::NULL)
     }
 
-    fn launch_all(&self, queue: &mut dyn Queue) -> Result<(), RunError> {
-        self.each().try_for_each(|(at, own)| self.launch(at, own, queue))
+    fn launch_all(&self, queue: &mut dyn Queue, fed: &mut Feeding<'_>) -> Result<(), RunError> {
+        self.each().try_for_each(|(at, own)| self.launch(at, own, queue, fed))
     }
 
     /// How its steps are spread over streams; nothing where all are one after another.
@@ -230,6 +247,7 @@ impl<'a> Operands<'a> {
         branches: &Branches,
         first: &mut dyn Queue,
         others: &mut [Box<dyn Queue>],
+        fed: &mut Feeding<'_>,
     ) -> Result<(), RunError> {
         let n_streams = others.len() + 1;
         let mut streams: Vec<&mut dyn Queue> = Vec::with_capacity(n_streams);
@@ -248,13 +266,43 @@ impl<'a> Operands<'a> {
             for event in lane.waits.iter().filter_map(|&earlier| events.get(earlier)).flatten() {
                 queue.wait_for(&**event)?;
             }
-            self.launch(at, own, queue)?;
+            self.launch(at, own, queue, fed)?;
             events.push(if lane.awaited { Some(queue.record()?) } else { None });
         }
         for event in branches.joins.iter().filter_map(|&last| events.get(last)).flatten() {
             streams[0].wait_for(&**event)?;
         }
         Ok(())
+    }
+}
+
+/// What brings streamed weights, where there are some.
+struct Feeding<'a> {
+    parts: Option<(&'a mut Feeder, &'a Streaming, Address)>,
+}
+
+impl FrameMemory {
+    fn feeding<'a>(&self, core: &'a Core, feeder: Option<&'a mut Feeder>) -> Feeding<'a> {
+        let parts = feeder.zip(core.weights.streaming.as_ref());
+        Feeding { parts: parts.map(|(feeder, streaming)| (feeder, streaming, address_of(&self.ring))) }
+    }
+}
+
+impl Feeding<'_> {
+    /// Before a step is launched: its weights are waited for.
+    fn before(&mut self, step: &ResolvedStep, queue: &mut dyn Queue) -> Result<(), RunError> {
+        match (&mut self.parts, step.load) {
+            (Some((feeder, streaming, ring)), Some(load)) => feeder.before(streaming, load, *ring, queue),
+            _ => Ok(()),
+        }
+    }
+
+    /// After it was launched: their place is free.
+    fn after(&mut self, step: &ResolvedStep, queue: &mut dyn Queue) -> Result<(), RunError> {
+        match (&mut self.parts, step.load) {
+            (Some((feeder, streaming, ring)), Some(load)) => feeder.after(streaming, load, *ring, queue),
+            _ => Ok(()),
+        }
     }
 }
 

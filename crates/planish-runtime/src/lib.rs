@@ -56,6 +56,7 @@ mod runner;
 mod scratch;
 mod state;
 mod states;
+mod streaming;
 mod sync;
 mod transfer;
 mod view;

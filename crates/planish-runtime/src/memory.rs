@@ -25,6 +25,8 @@ pub(crate) enum Own {
 pub(crate) struct FrameMemory {
     /// By target: what lies between steps.
     pub(crate) arenas: Vec<Option<Box<dyn Memory>>>,
+    /// What streamed weights come to.
+    pub(crate) ring: Option<Box<dyn Memory>>,
     /// Where arenas come from, where that is not the backend.
     pub(crate) allocator: Option<Arc<dyn Allocator>>,
     pub(crate) outputs: Vec<Option<Box<dyn Memory>>>,
@@ -82,6 +84,12 @@ impl FrameMemory {
         for (target, &bytes) in resolved.arena_bytes.iter().enumerate() {
             let allocator = self.allocator.as_deref();
             grow(&mut self.arenas[target], bytes, core, target, meter, allocator)?;
+        }
+        if let Some(streaming) = core.weights.streaming.as_ref().filter(|_| std::ptr::eq(unit, &core.unit)) {
+            // Weights do not count against a run's limit.
+            if self.ring.is_none() {
+                self.ring = Some(core.backends[streaming.target as usize].allocate(streaming.ring_bytes)?);
+            }
         }
         for &(value, bytes) in &resolved.own_bytes {
             let target = unit.program.values[value as usize].target as usize;

@@ -27,6 +27,10 @@ pub struct TargetNeeds {
     pub on_device: bool,
     /// Shared by all contexts, in the form that kernels read.
     pub weights: usize,
+    /// Weights that stay in pinned host memory and are brought here in every run.
+    pub streamed: usize,
+    /// Of each context: what these come to.
+    pub ring: usize,
     /// What of the weights was made when the plan was opened, widened or packed from what its file has: this much is
     /// not shared with other processes that open it.
     pub expanded: usize,
@@ -47,6 +51,8 @@ pub struct ContextMemory {
     pub device_workspace: usize,
     /// On the device: values that have memory of their own.
     pub device_values: usize,
+    /// On the device: what streamed weights come to.
+    pub device_ring: usize,
     pub n_graphs: usize,
     /// Device memory of the captured graphs, as far as the device tells.
     pub graphs: usize,
@@ -73,6 +79,10 @@ impl Engine {
                 ..TargetNeeds::default()
             })
             .collect();
+        if let Some(streaming) = &core.weights.streaming {
+            let needs = &mut targets[streaming.target as usize];
+            (needs.streamed, needs.ring) = (streaming.host_bytes, streaming.ring_bytes);
+        }
         let program = &core.unit.program;
         let mut is_whole = core.unit.bodies.iter().all(Vec::is_empty);
         for (idx, segment) in core.unit.outline.segments.iter().enumerate() {
@@ -138,6 +148,7 @@ impl Context {
                 }
             }
         }
+        memory.device_ring = length(&frame.memory.ring);
         (memory.n_graphs, memory.graphs) = frame.graphs();
         memory.device_workspace =
             core.plan.device().map_or(0, |device| frame.workspace_bytes(device as usize));

@@ -68,7 +68,7 @@ impl Engine {
             // A device's end of a transfer is in its arena, unless the caller puts own memory there.
             let end = |end: Option<(u32, usize)>| end.map(|(target, at)| (Space::Arena(target), at as u64));
             let (space, base) = match location.base {
-                Base::Absolute => (Space::Weights, 0),
+                Base::Absolute | Base::Ring => (Space::Weights, 0),
                 Base::Arena(target) => (Space::Arena(target), 0),
                 Base::Input(idx) => (Space::Input(idx), 0),
                 Base::Output(idx) => (Space::Output(idx), 0),

@@ -14,12 +14,15 @@ use crate::distrust::{Touched, check_apart, check_operands, check_problem};
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::pose::{Poses, absent, pose, same_operands, tactic, unknown_size};
+use crate::streaming::{Load, Streaming};
 
 /// Memory that an operand lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Base {
     /// The offset is an address: a weight.
     Absolute,
+    /// The ring of device memory that streamed weights come to.
+    Ring,
     /// The arena of a target.
     Arena(u32),
     /// What the caller gave for an input.
@@ -57,6 +60,8 @@ pub(crate) struct ResolvedStep {
     pub(crate) waits: Vec<u32>,
     /// Its place in the program, where its kernel may tell of a fault.
     pub(crate) fault: Option<usize>,
+    /// The weights that are brought for it.
+    pub(crate) load: Option<Load>,
 }
 
 /// From where to where a transfer goes.
@@ -206,7 +211,7 @@ pub(crate) fn resolve(
                     let why = format!("`{name}` is longer than its weight, the plan is damaged");
                     return Err(RunError::needs_rebuild(why));
                 }
-                Location { base: Base::Absolute, offset: place.address.0 + within }
+                Location { base: place.base, offset: place.offset + within }
             }
             (Storage::Input, _) => {
                 let idx = outline.input[root as usize].ok_or_else(|| unknown_size(step))?;
@@ -266,10 +271,13 @@ pub(crate) fn resolve(
         };
         let may_fault = matches!(&action, Action::Kernel { kernel, .. } if kernel.may_fault());
         let fault = may_fault.then_some(segment.first + idx);
-        resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), fault });
+        resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), fault, load: None });
     }
     order_queues(steps, outline, &mut resolved);
     let spans = spans(core, steps, &resolved);
+    if let Some(streaming) = core.weights.streaming.as_ref().filter(|_| std::ptr::eq(unit, &core.unit)) {
+        find_loads(streaming, segment.first, &spans, &mut resolved);
+    }
     let place = |list: &[Option<u32>]| -> Vec<Option<(u32, usize)>> {
         let at = |root: u32| (program.values[root as usize].target, layout.offset[root as usize]);
         list.iter().map(|root| root.map(at)).collect()
@@ -287,6 +295,17 @@ pub(crate) fn resolve(
         own_bytes: layout.own_bytes,
         output_bytes: layout.output_bytes,
     })
+}
+
+/// Notes which steps have weights brought, each with those of its stretch: the span that it is in, or itself alone.
+fn find_loads(streaming: &Streaming, first: usize, spans: &[GraphSpan], resolved: &mut [ResolvedStep]) {
+    for (at, step) in resolved.iter_mut().enumerate() {
+        let Some(group) = streaming.group_of(first + at) else { continue };
+        let span = spans.iter().find(|span| (span.first..span.end).contains(&at));
+        let (from, to) = span.map_or((at, at + 1), |span| (span.first, span.end));
+        let (first_group, end) = (streaming.n_before(first + from), streaming.n_before(first + to));
+        step.load = Some(Load { group, first: first_group, end });
+    }
 }
 
 /// Values at the ends of a program that a caller's device memory can stand for: copies of inputs that nobody writes

@@ -8,6 +8,7 @@ use crate::clock::Phases;
 use crate::engine::{Core, Unit};
 use crate::error::RunError;
 use crate::feed::Feed;
+use crate::streaming::Feeder;
 
 /// A run of one program.
 pub(crate) struct Run<'a, 'w> {
@@ -36,22 +37,27 @@ pub(crate) struct Queues {
     n_ranges: usize,
     /// Queues of the device for branches of a captured graph.
     pub(crate) branches: Vec<Box<dyn Queue>>,
+    /// Brings streamed weights.
+    pub(crate) feeder: Option<Feeder>,
     /// What the run on these queues has used of the engine's limits.
     pub(crate) meter: Meter,
 }
 
 impl Queues {
     pub(crate) fn new(list: Vec<Box<dyn Queue>>, watched: u32, meter: Meter) -> Queues {
-        Queues { list, watched, n_ranges: 0, branches: Vec::new(), meter }
+        Queues { list, watched, n_ranges: 0, branches: Vec::new(), feeder: None, meter }
     }
 
     pub(crate) fn get(&mut self, target: u32) -> &mut dyn Queue {
         &mut *self.list[target as usize]
     }
 
-    /// The queue of a target, and those for the branches of its captured graphs.
-    pub(crate) fn with_branches(&mut self, target: u32) -> (&mut dyn Queue, &mut [Box<dyn Queue>]) {
-        (&mut *self.list[target as usize], &mut self.branches)
+    /// The queue of a target, those for the branches of its captured graphs, and what brings its weights.
+    pub(crate) fn with_branches(
+        &mut self,
+        target: u32,
+    ) -> (&mut dyn Queue, &mut [Box<dyn Queue>], Option<&mut Feeder>) {
+        (&mut *self.list[target as usize], &mut self.branches, self.feeder.as_mut())
     }
 
     /// Puts another queue in the place of a target's, and gives that one.
@@ -84,7 +90,8 @@ impl Queues {
 
     /// Waits for all of them.
     pub(crate) fn synchronize(&mut self) -> Result<(), RunError> {
-        self.list.iter_mut().try_for_each(|queue| Ok(queue.synchronize()?))
+        self.list.iter_mut().try_for_each(|queue| Ok::<(), RunError>(queue.synchronize()?))?;
+        self.feeder.as_mut().map_or(Ok(()), Feeder::synchronize)
     }
 
     /// Waits for all of them, whatever they say: nothing writes any more when this returns.
@@ -92,6 +99,7 @@ impl Queues {
         for queue in &mut self.list {
             let _ = queue.synchronize();
         }
+        let _ = self.feeder.as_mut().map(Feeder::synchronize);
     }
 
     /// Host memory that they hold for copies.

@@ -94,6 +94,7 @@ impl FrameMemory {
         };
         let (memory, start) = match location.base {
             Base::Absolute => (Holder::Weights, 0),
+            Base::Ring => (Holder::memory(&self.ring), 0),
             Base::Arena(target) => (Holder::memory(&self.arenas[target as usize]), 0),
             Base::Output(output) => match self.bound[output as usize] {
                 Some(bound) if bound.site != Site::Device => (Holder::Lent(bound.to, bound.bytes), 0),
@@ -148,7 +149,10 @@ impl FrameMemory {
             let Some(value) = *value else { continue };
             let Some(operand) = &resolved.operands[value as usize] else { continue };
             // A packed weight is as long as its format says.
-            let bytes = if location.base == Base::Absolute { 0 } else { operand.span_bytes() };
+            let bytes = match location.base {
+                Base::Absolute | Base::Ring => 0,
+                _ => operand.span_bytes(),
+            };
             // A transfer to the host leaves its value in the caller's device memory where an output is bound there.
             let bound = match (location.base, &step.action) {
                 (Base::Output(output), Action::Transfer { .. }) => self.bound[output as usize],
@@ -185,7 +189,7 @@ impl FrameMemory {
             },
             Base::Arena(_) => core.pinning.is_some(),
             Base::Own(value) => core.pinning.is_some() && matches!(self.own[value as usize], Own::Memory(_)),
-            Base::Absolute | Base::Entry(_) | Base::Exit(_) => false,
+            Base::Absolute | Base::Ring | Base::Entry(_) | Base::Exit(_) => false,
         }
     }
 

@@ -13,16 +13,20 @@ use planish_tensor::Tensor;
 use crate::bind::Symbols;
 use crate::error::{RunError, RunErrorKind};
 use crate::pose::{Poses, problem, tactic};
+use crate::resolve::Base;
+use crate::streaming::{Home, Streaming};
 
 /// Weights are used where they lie in the file only if they are aligned like everything else.
 const ALIGNMENT: u64 = planish_tensor::Bytes::ALIGNMENT as u64;
 /// Weights in one piece of memory begin at multiples of this, as allocations of a device do.
-const SPACING: usize = 256;
+pub(crate) const SPACING: usize = 256;
 
 /// Where a weight is, and how many bytes of it there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WeightPlace {
-    pub(crate) address: Address,
+    /// The weights' own memory, or the ring that streamed ones come to.
+    pub(crate) base: Base,
+    pub(crate) offset: u64,
     pub(crate) bytes: usize,
 }
 
@@ -33,7 +37,9 @@ pub(crate) struct Weights {
     places: HashMap<(u32, u32, Option<String>), WeightPlace>,
     /// Memory of the weights that do not lie in the plan's file.
     _memory: Vec<Box<dyn Memory>>,
-    /// For each target the bytes of its weights.
+    /// What is not kept in the device's memory.
+    pub(crate) streaming: Option<Streaming>,
+    /// For each target the bytes of the weights in its memory.
     pub(crate) bytes: Vec<usize>,
     /// Those of them that were made when the plan was opened, for each target: widened or packed from what its file
     /// has. Copies for the memory of a device do not count.
@@ -45,7 +51,14 @@ impl Weights {
         plan: &Plan,
         backends: &[Arc<dyn Backend>],
         managed: bool,
+        budget: Option<usize>,
     ) -> Result<Weights, RunError> {
+        let streaming = match (plan.device(), budget) {
+            (Some(device), Some(budget)) => {
+                Streaming::plan(plan, &*backends[device as usize], device, budget)?
+            }
+            _ => None,
+        };
         let mut placing = Placing {
             plan,
             backends,
@@ -56,11 +69,13 @@ impl Weights {
             expanded: vec![0; backends.len()],
             managed,
             slab: None,
+            streaming,
+            home: None,
         };
         placing.program(&plan.program)?;
         placing.finish()?;
-        let Placing { weights, memory, bytes, expanded, .. } = placing;
-        Ok(Weights { places: weights, _memory: memory, bytes, expanded })
+        let Placing { weights, memory, bytes, expanded, streaming, .. } = placing;
+        Ok(Weights { places: weights, _memory: memory, streaming, bytes, expanded })
     }
 
     pub(crate) fn find(&self, target: u32, weight: u32, format: Option<&str>) -> Option<WeightPlace> {
@@ -82,6 +97,9 @@ struct Placing<'a> {
     /// Whether devices' weights go into managed memory.
     managed: bool,
     slab: Option<Slab>,
+    streaming: Option<Streaming>,
+    /// Where the weight goes that is being placed, if it is streamed.
+    home: Option<Home>,
 }
 
 /// Managed memory that weights are put into one after the other. It is asked for at once, so that weights that do
@@ -111,6 +129,8 @@ impl Placing<'_> {
                 }
                 let weight = self.plan.weights.get(weight_idx as usize);
                 let weight = weight.ok_or_else(|| RunError::needs_rebuild("a weight is missing"))?;
+                let streamed = (weight_idx, format.clone());
+                self.home = self.streaming.as_ref().and_then(|list| list.home(step.target, &streamed));
                 let place = match &format {
                     _ if weight.format == format && weight.packed_by.is_none_or(|by| by == step.target) => {
                         self.check_packed(step.target, weight, format.as_deref(), weight.widened_len())?;
@@ -186,7 +206,7 @@ impl Placing<'_> {
         let host = self.backends[target as usize].memory_kind() == MemoryKind::Host;
         if host && here.is_multiple_of(ALIGNMENT) {
             self.bytes[target as usize] += bytes.len();
-            return Ok(WeightPlace { address: Address(here), bytes: bytes.len() });
+            return Ok(WeightPlace { base: Base::Absolute, offset: here, bytes: bytes.len() });
         }
         self.copy(target, bytes)
     }
@@ -198,6 +218,10 @@ impl Placing<'_> {
     }
 
     fn copy(&mut self, target: u32, bytes: &[u8]) -> Result<WeightPlace, RunError> {
+        if let (Some(home), Some(streaming)) = (self.home.take(), &mut self.streaming) {
+            streaming.store(home, bytes)?;
+            return Ok(WeightPlace { base: Base::Ring, offset: home.in_ring as u64, bytes: bytes.len() });
+        }
         let address = self.room(target, bytes.len())?;
         let backend = &self.backends[target as usize];
         let queue = match self.queues.entry(target) {
@@ -207,7 +231,7 @@ impl Placing<'_> {
         // SAFETY: the memory was just taken with this length.
         unsafe { queue.upload(address, bytes)? };
         self.bytes[target as usize] += bytes.len();
-        Ok(WeightPlace { address, bytes: bytes.len() })
+        Ok(WeightPlace { base: Base::Absolute, offset: address.0, bytes: bytes.len() })
     }
 
     /// Memory for a weight.
@@ -270,7 +294,7 @@ impl Placing<'_> {
 }
 
 /// The weights that a step reads: number of the input, of the weight, and the form that it is read in.
-fn weights_read(program: &Program, step: &Step) -> Vec<(usize, u32, Option<String>)> {
+pub(crate) fn weights_read(program: &Program, step: &Step) -> Vec<(usize, u32, Option<String>)> {
     let packed: &[Option<String>] = match &step.kind {
         StepKind::Kernel { packed, .. } => packed,
         StepKind::Control(_) | StepKind::Transfer | StepKind::Evaluate => &[],

@@ -13,6 +13,7 @@ mod pipeline;
 mod precision;
 mod queue;
 mod running;
+mod streaming;
 mod trouble;
 mod weights;
 

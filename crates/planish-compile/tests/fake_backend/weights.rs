@@ -22,7 +22,8 @@ const MODEL: &str = r#"graph "g" {
     output %q
 }"#;
 
-const MANAGED: EngineOptions = EngineOptions { managed_weights: true, code: CodeFrom::Plan };
+const MANAGED: EngineOptions =
+    EngineOptions { managed_weights: true, weight_budget: None, code: CodeFrom::Plan };
 
 fn plan(backends: &[Arc<dyn Backend>]) -> (Plan, Graph) {
     let graph: Graph = MODEL.parse().unwrap();
