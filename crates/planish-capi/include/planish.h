@@ -360,6 +360,11 @@ typedef struct PlanishEngineOptions {
      * program: open only those that you trust.
      */
     int32_t compile_here;
+    /**
+     * Bytes of a GPU's memory for weights; the rest stays in pinned host memory and is brought to the GPU ahead of its
+     * use in every run. 0 for no limit.
+     */
+    uint64_t weight_budget;
 } PlanishEngineOptions;
 
 /**

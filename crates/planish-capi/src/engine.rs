@@ -28,12 +28,15 @@ pub struct PlanishEngineOptions {
     /// 1: the machine code of a plan for a GPU is left alone, and its kernels are compiled here. A plan for a GPU is a
     /// program: open only those that you trust.
     pub compile_here: i32,
+    /// Bytes of a GPU's memory for weights; the rest stays in pinned host memory and is brought to the GPU ahead of its
+    /// use in every run. 0 for no limit.
+    pub weight_budget: u64,
 }
 
 // SAFETY: its size first, then numbers and a pointer.
 unsafe impl Crossing for PlanishEngineOptions {
     const NAME: &'static str = "PlanishEngineOptions";
-    const FIRST_SIZE: usize = size_of::<PlanishEngineOptions>();
+    const FIRST_SIZE: usize = std::mem::offset_of!(PlanishEngineOptions, weight_budget);
 }
 
 /// What all contexts of an engine share.
@@ -65,6 +68,9 @@ impl PlanishEngine {
         let device = device_named(unsafe { optional_text("the device", options.device)? })?;
         let mut how =
             EngineOptions { managed_weights: options.managed_weights != 0, ..EngineOptions::default() };
+        if options.weight_budget != 0 {
+            how.weight_budget = Some(usize::try_from(options.weight_budget).unwrap_or(usize::MAX));
+        }
         if options.compile_here != 0 {
             how.code = CodeFrom::CompileHere;
         }

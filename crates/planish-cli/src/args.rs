@@ -352,6 +352,10 @@ pub(crate) struct Opening {
     /// Keep weights in CUDA managed memory, which the driver moves to the host if the GPU's memory runs short
     #[arg(long)]
     pub(crate) managed_weights: bool,
+    /// Keep at most this much of the GPU's memory for weights, as in 512M; the rest stays in pinned host memory and is
+    /// brought to the GPU ahead of its use in every run
+    #[arg(long, value_name = "BYTES", value_parser = crate::load::bytes, conflicts_with = "managed_weights")]
+    pub(crate) weight_budget: Option<usize>,
     /// Where the compiled code of a GPU plan comes from: the plan itself, which must be trusted like any program; NVRTC
     /// on this machine; or the plan, if it is signed by a --trusted-key
     #[arg(long, value_enum, default_value_t, value_name = "plan|compile|signed")]

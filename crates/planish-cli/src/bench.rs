@@ -129,12 +129,14 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     report.extend(rates.json(1.0 / qps));
     report.extend(told.json().map(|(name, value)| (name.to_string(), value)));
     if let Some(device) = &timed.device {
-        let there = engine.weight_bytes() + device.memory.device_arena + device.memory.graphs;
+        let resident = engine.weight_bytes() - engine.streamed_bytes() + device.memory.device_ring;
+        let there = resident + device.memory.device_arena + device.memory.graphs;
         let fields = json!({
             "compute_ms": device.phases.compute_ns / 1e6,
             "host_to_device_ms": device.phases.upload_ns / 1e6,
             "device_to_host_ms": device.phases.download_ns / 1e6,
             "device_bytes": there,
+            "streamed_bytes": engine.streamed_bytes(),
             "device_arena_bytes": device.memory.device_arena,
             "graphs": device.memory.n_graphs,
             "context_memory": timed.held.iter().map(Held::json).collect::<Vec<_>>(),

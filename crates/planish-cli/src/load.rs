@@ -474,24 +474,33 @@ fn stopped(timing_cache: Option<&Path>) -> String {
 
 /// Refuses what only a GPU can do before a model is built for the CPU.
 pub(crate) fn check_opening(path: &Path, device: Device, opening: &Opening) -> Result<()> {
-    if opening.managed_weights && !is_plan(path) && device.settled() == Device::Cpu {
-        bail!("{ONLY_ON_GPU}");
+    if !is_plan(path) && device.settled() == Device::Cpu {
+        check_memory_options(opening)?;
     }
     // What is wrong with keys and signatures is said before anything is built.
     sign::code_from(path, opening)?;
     Ok(())
 }
 
-const ONLY_ON_GPU: &str = "--managed-weights is for a plan on a GPU; this one runs on the CPU";
+/// Refuses what says where weights lie on a GPU, for a plan without one.
+fn check_memory_options(opening: &Opening) -> Result<()> {
+    let option = match (opening.managed_weights, opening.weight_budget) {
+        (true, _) => "--managed-weights",
+        (_, Some(_)) => "--weight-budget",
+        _ => return Ok(()),
+    };
+    bail!("{option} is for a plan on a GPU; this one runs on the CPU")
+}
 
 /// An engine of the plan of this file, or of what was built from it, on the device asked for.
 pub(crate) fn engine(path: &Path, plan: Plan, device: Device, opening: &Opening) -> Result<Engine> {
     let on_gpu = plan.record().header.targets.iter().any(|target| target.backend == "cuda");
-    if opening.managed_weights && !on_gpu {
-        bail!("{ONLY_ON_GPU}");
+    if !on_gpu {
+        check_memory_options(opening)?;
     }
     let code = sign::code_from(path, opening)?;
-    let options = EngineOptions { managed_weights: opening.managed_weights, code };
+    let Opening { managed_weights, weight_budget, .. } = *opening;
+    let options = EngineOptions { managed_weights, weight_budget, code };
     Ok(Engine::with_options(plan, device, options)?.limited(limits(opening)))
 }
 

@@ -34,7 +34,7 @@ impl Needs {
 
     /// Bytes of the weights and of so many contexts, on all targets.
     pub(crate) fn total(&self, contexts: usize) -> usize {
-        let one = |needs: &TargetNeeds| needs.weights + contexts * (needs.arena + needs.values);
+        let one = |needs: &TargetNeeds| needs.weights + contexts * (needs.ring + needs.arena + needs.values);
         self.targets.iter().map(|(_, needs)| one(needs)).sum()
     }
 
@@ -47,8 +47,16 @@ impl Needs {
                 0 => String::new(),
                 made => format!(" ({} of it made on opening)", bytes(made as u64)),
             };
+            let streamed = match needs.streamed {
+                0 => String::new(),
+                away => format!(
+                    ", {} streamed from pinned host memory through a ring of {} in each context",
+                    bytes(away as u64),
+                    bytes(needs.ring as u64)
+                ),
+            };
             format!(
-                "{name}{at}: weights {}{expanded}; each context arena {} (workspace {} of it), outputs {}{more}",
+                "{name}{at}: weights {}{expanded}{streamed}; each context arena {} (workspace {} of it), outputs {}{more}",
                 bytes(needs.weights as u64),
                 bytes(needs.arena as u64),
                 bytes(needs.workspace as u64),
@@ -65,6 +73,7 @@ impl Needs {
             .map(|(name, needs)| {
                 json!({
                     "backend": name, "weight_bytes": needs.weights, "expanded_bytes": needs.expanded,
+                    "streamed_bytes": needs.streamed, "ring_bytes": needs.ring,
                     "arena_bytes": needs.arena, "workspace_bytes": needs.workspace, "output_bytes": needs.values,
                 })
             })
@@ -97,16 +106,17 @@ impl Held {
         Held { listed, buffers, measured }
     }
 
-    /// Arena, values, captured graphs and buffers on the device.
+    /// Arena, values, the ring of streamed weights, captured graphs and buffers on the device.
     fn sum(&self) -> usize {
-        self.listed.device_arena + self.listed.device_values + self.listed.graphs + self.buffers
+        let Held { listed, buffers, .. } = self;
+        listed.device_arena + listed.device_values + listed.device_ring + listed.graphs + buffers
     }
 
     pub(crate) fn json(&self) -> Value {
         let listed = &self.listed;
         json!({
             "arena_bytes": listed.device_arena, "workspace_bytes": listed.device_workspace,
-            "value_bytes": listed.device_values, "graphs": listed.n_graphs,
+            "value_bytes": listed.device_values, "ring_bytes": listed.device_ring, "graphs": listed.n_graphs,
             "graph_bytes": listed.graphs, "buffer_bytes": self.buffers, "listed_bytes": self.sum(),
             "pinned_bytes": listed.host, "staging_bytes": listed.staging,
             "measured_bytes": self.measured.map(|(taken, _)| taken),
@@ -126,6 +136,9 @@ impl Held {
             bytes(listed.graphs as u64),
             bytes(self.buffers as u64)
         );
+        if listed.device_ring > 0 {
+            line += &format!(", a ring for streamed weights {}", bytes(listed.device_ring as u64));
+        }
         line += &format!(
             "; pinned on the host {}, staging {}",
             bytes(listed.host as u64),

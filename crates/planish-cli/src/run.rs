@@ -36,6 +36,9 @@ pub(crate) fn perform(args: &Run, out: &mut dyn Write) -> Result<NamedOutputs> {
     if args.backend == Some(Backend::Reference) && args.with.opening.managed_weights {
         bail!("--managed-weights is for a plan on a GPU; the reference runs on the CPU");
     }
+    if args.backend == Some(Backend::Reference) && args.with.opening.weight_budget.is_some() {
+        bail!("--weight-budget is for a plan on a GPU; the reference runs on the CPU");
+    }
     load::check_opening(&args.model, device, &args.with.opening)?;
     if let Some(path) = &args.output {
         check_target(path, args)?;

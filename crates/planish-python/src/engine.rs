@@ -61,6 +61,7 @@ impl Engine {
         plan: planish::Plan,
         device: &str,
         threads: Option<usize>,
+        weight_budget: Option<usize>,
         path: Option<PathBuf>,
     ) -> PyResult<Engine> {
         let device = parse_device(py, device)?;
@@ -68,7 +69,8 @@ impl Engine {
         if threads == 0 {
             return Err(wrong(py, ErrorKind::BadOption, "threads must be at least 1"));
         }
-        let engine = py.detach(|| planish::Engine::new(plan, device)).or_raise(py)?;
+        let how = planish::EngineOptions { weight_budget, ..planish::EngineOptions::default() };
+        let engine = py.detach(|| planish::Engine::with_options(plan, device, how)).or_raise(py)?;
         let (runs, options) = (Arc::new(Runs::new(engine, device)), ContextOptions::new(threads));
         Ok(Engine { runs, options, device, path, free: Mutex::default() })
     }
@@ -380,6 +382,18 @@ impl Engine {
     #[getter(outputs)]
     fn outputs_info(&self) -> Vec<TensorInfo> {
         self.runs.engine.outputs().into_iter().map(TensorInfo::new).collect()
+    }
+
+    /// Bytes of all weights, in the form that kernels read.
+    #[getter]
+    fn weight_bytes(&self) -> usize {
+        self.runs.engine.weight_bytes()
+    }
+
+    /// Those of them that stay in pinned host memory and are brought to the GPU in every run (`weight_budget`).
+    #[getter]
+    fn streamed_bytes(&self) -> usize {
+        self.runs.engine.streamed_bytes()
     }
 
     /// The steps of a run: the layers that each computes, its operators, and its kernel.

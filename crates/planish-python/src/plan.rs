@@ -70,10 +70,17 @@ impl Plan {
     }
 
     /// Puts the plan on a device, to be run. `threads` are the CPU threads of a run, those that it was built for if not
-    /// given; results do not depend on them.
-    #[pyo3(signature = (device="auto", *, threads=None))]
-    fn engine(&self, py: Python<'_>, device: &str, threads: Option<usize>) -> PyResult<Engine> {
-        Engine::open(py, self.inner.clone(), device, threads, None)
+    /// given; results do not depend on them. `weight_budget` is how many bytes of a GPU's memory its weights may take; the
+    /// rest stays in pinned host memory and is brought to the GPU ahead of its use in every run.
+    #[pyo3(signature = (device="auto", *, threads=None, weight_budget=None))]
+    fn engine(
+        &self,
+        py: Python<'_>,
+        device: &str,
+        threads: Option<usize>,
+        weight_budget: Option<usize>,
+    ) -> PyResult<Engine> {
+        Engine::open(py, self.inner.clone(), device, threads, weight_budget, None)
     }
 
     /// The same plan without its weights: `refit` with the model that it was built from gives it back.
@@ -190,14 +197,15 @@ pub(crate) fn steps<'py>(py: Python<'py>, plan: &planish::record::Plan) -> PyRes
 ///
 /// `threads` are the CPU threads of a run, those that the plan was built for if not given. `copy` reads the file into
 /// memory first, for files that are written in place while they are used. A plan of another machine, or of another version
-/// of Planish, is an error (`planish.errors.NeedsRebuild`), unless `rebuild` has it built again in memory.
+/// of Planish, is an error (`planish.errors.NeedsRebuild`), unless `rebuild` has it built again in memory. `weight_budget`
+/// is how many bytes of a GPU's memory weights may take; the rest is streamed from pinned host memory in every run.
 ///
 /// >>> planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }')).save("relu.plan")
 /// >>> engine = planish.load("relu.plan", device="cpu")
 /// >>> engine
 /// <planish.Engine (x: f32[n]) -> (y: f32[n])>
 #[pyfunction]
-#[pyo3(signature = (path, device="auto", *, threads=None, copy=false, rebuild=false))]
+#[pyo3(signature = (path, device="auto", *, threads=None, copy=false, rebuild=false, weight_budget=None))]
 pub(crate) fn load(
     py: Python<'_>,
     path: PathBuf,
@@ -205,6 +213,7 @@ pub(crate) fn load(
     threads: Option<usize>,
     copy: bool,
     rebuild: bool,
+    weight_budget: Option<usize>,
 ) -> PyResult<Engine> {
     let target = parse_device(py, device)?;
     let plan = py.detach(|| {
@@ -221,5 +230,5 @@ pub(crate) fn load(
         if copy { planish::Plan::open_copied(&path) } else { planish::Plan::open(&path) }
     });
     let plan = plan.or_raise(py)?;
-    Engine::open(py, plan, device, threads, Some(path))
+    Engine::open(py, plan, device, threads, weight_budget, Some(path))
 }

@@ -88,6 +88,10 @@ impl Engine {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
             return Err(Error::new(ErrorKind::BadOption, message));
         }
+        if options.weight_budget.is_some() && !is_accelerated(targets) {
+            let message = "a weight budget is for a plan on a GPU, this one runs on the CPU alone";
+            return Err(Error::new(ErrorKind::BadOption, message));
+        }
         let backends = targets.iter().map(|target| device.backend_for(target)).collect::<Result<_, _>>()?;
         Ok(Engine { inner: planish_runtime::Engine::with_options(plan.inner, backends, options)? })
     }
@@ -232,6 +236,12 @@ impl Engine {
     /// Everything that the plan holds.
     pub fn record(&self) -> &planish_plan::Plan {
         self.inner.plan()
+    }
+
+    /// Those of them that stay in pinned host memory and are brought to the GPU in every run
+    /// ([`EngineOptions::weight_budget`]).
+    pub fn streamed_bytes(&self) -> usize {
+        self.inner.streamed_bytes()
     }
 
     /// The sizes of the model's symbols for inputs of these sizes: what [`Engine::memory_at`] and `Engine::work_at` take.

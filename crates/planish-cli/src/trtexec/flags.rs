@@ -120,9 +120,9 @@ pub(super) const FLAGS: &[Flag] = &[
     flag(
         "allowWeightStreaming",
         "",
-        Nothing("weights stay on the device; `planish bench --managed-weights` lets the driver move them"),
+        Nothing("any plan can be opened so: `planish bench --weight-budget BYTES`"),
     ),
-    flag("weightStreamingBudget", "SIZE", Nothing("weights stay on the device")),
+    flag("weightStreamingBudget", "SIZE", Nothing("`planish bench --weight-budget BYTES` streams weights")),
     flag("restricted", "", Nothing("there is no safety scope here")),
     flag("safe", "", Nothing("there is no safety runtime here")),
     flag("consistency", "", Nothing("every plan is checked against the reference when it is built")),

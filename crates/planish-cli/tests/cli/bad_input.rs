@@ -264,24 +264,28 @@ fn a_gpu_on_a_machine_without_one() {
 }
 
 #[test]
-fn managed_weights_are_for_gpus() {
+fn options_of_weights_on_gpus_are_for_gpus() {
     let folder = Folder::new("managed");
     let model = folder.put("linear.onnx", &linear());
     let plan = folder.path("linear.plan").display().to_string();
     succeeds(&["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0"]);
-    let line = "error: --managed-weights is for a plan on a GPU; this one runs on the CPU\n";
-    for command in ["run", "bench", "profile"] {
-        for file in [&model, &plan] {
-            let ended = planish(&[command, file, "--device", "cpu", "--managed-weights"]);
-            assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), line), "{command} {file}");
+    for option in ["--managed-weights", "--weight-budget=4M"] {
+        let name = option.split('=').next().unwrap();
+        let line = format!("error: {name} is for a plan on a GPU; this one runs on the CPU\n");
+        for command in ["run", "bench", "profile"] {
+            for file in [&model, &plan] {
+                let ended = planish(&[command, file, "--device", "cpu", option]);
+                assert_eq!((ended.code, &ended.stderr), (Some(2), &line), "{command} {file}");
+            }
         }
+        let ended = planish(&["run", &model, "--backend", "reference", option]);
+        let line = format!("error: {name} is for a plan on a GPU; the reference runs on the CPU\n");
+        assert_eq!((ended.code, ended.stderr), (Some(2), line));
     }
-    let ended = planish(&["run", &model, "--backend", "reference", "--managed-weights"]);
-    assert_eq!(ended.code, Some(2));
-    assert_eq!(
-        ended.stderr,
-        "error: --managed-weights is for a plan on a GPU; the reference runs on the CPU\n"
-    );
+    let ended = planish(&["run", &plan, "--managed-weights", "--weight-budget", "4M"]);
+    assert!(ended.code == Some(2) && ended.stderr.contains("cannot be used with"), "{}", ended.stderr);
+    let ended = planish(&["run", &plan, "--weight-budget", "much"]);
+    assert!(ended.code == Some(2) && ended.stderr.contains("much"), "{}", ended.stderr);
 }
 
 #[test]
