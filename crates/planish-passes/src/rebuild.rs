@@ -316,7 +316,7 @@ impl<'g> Build<'g> {
                 self.ids.insert(source, id);
                 return Ok(());
             }
-            Item::Node { name, op, .. } => (name.clone(), op.clone()),
+            Item::Node { name, op, .. } => (name.clone(), Op::clone(op)),
         };
         let sources: Vec<Option<Source>> =
             (0..self.items[idx].n_outputs).map(|output| Some(Source::New { item: idx, output })).collect();

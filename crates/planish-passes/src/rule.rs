@@ -99,7 +99,7 @@ pub(crate) enum Item {
     /// A node without bodies; control flow is only copied or removed.
     Node {
         name: Box<str>,
-        op: Op,
+        op: Box<Op>,
         inputs: Vec<Option<Operand>>,
         n_outputs: usize,
     },
@@ -164,7 +164,7 @@ impl Patch {
         inputs: Vec<Option<Operand>>,
         n_outputs: usize,
     ) -> Vec<Operand> {
-        self.items.push(Item::Node { name: name.into(), op: op.into(), inputs, n_outputs });
+        self.items.push(Item::Node { name: name.into(), op: Box::new(op.into()), inputs, n_outputs });
         (0..n_outputs).map(|output| self.last(output)).collect()
     }
 
