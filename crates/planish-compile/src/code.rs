@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, Scope};
 
 use planish_kernel::{Backend, Code, MemoryKind, Problem, Tactic};
 use planish_op::{Op, plugin};
@@ -48,11 +48,9 @@ pub(crate) fn needs_and_code(
     plugins_of(program, backends, &mut collected.needs);
     let mut wanted = Vec::new();
     collected.program(program, backends, options.threads, &all, &mut wanted);
-    for target in backends.by_preference().filter(|&target| target != HOST) {
-        let of_target = wanted.iter().filter(|want| want.target == target);
-        let work: Vec<_> = of_target.map(|want| (want.problem.clone(), want.tactic.clone())).collect();
-        compile_ahead(backends.get(target), &work);
-    }
+    let of_devices = wanted.iter().filter(|want| want.target != HOST);
+    let work = of_devices.map(|want| (backends.get(want.target), want.problem.clone(), want.tactic.clone()));
+    Ahead::new(work.collect()).finish(thread::available_parallelism().map_or(1, usize::from));
     for Wanted { target, step, problem, tactic, is_tuned } in wanted {
         match backends.get(target).code(&problem, &tactic) {
             Ok(code) => collected.code.extend(code.into_iter().map(|Code { key, bytes }| (key, bytes))),
@@ -169,23 +167,45 @@ fn telling(range: &SymbolRange) -> Vec<i64> {
     all.into_iter().filter(|size| (min..=max).contains(size)).collect()
 }
 
-/// Has the backend compile the code of all of this, on every core at once: it keeps what it compiled. Whatever
-/// cannot be compiled says so when it is prepared.
-pub(crate) fn compile_ahead(backend: &dyn Backend, work: &[(Problem, Tactic)]) {
-    let next = AtomicUsize::new(0);
-    let compile = || {
-        while let Some((problem, tactic)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+/// Code that is going to be wanted, compiled ahead on several cores: backends keep what they compiled. Whatever cannot be
+/// compiled says so when it is prepared.
+pub(crate) struct Ahead<'a> {
+    work: Vec<(&'a dyn Backend, Problem, Tactic)>,
+    next: AtomicUsize,
+}
+
+impl<'a> Ahead<'a> {
+    pub(crate) fn new(work: Vec<(&'a dyn Backend, Problem, Tactic)>) -> Ahead<'a> {
+        Ahead { work, next: AtomicUsize::new(0) }
+    }
+
+    fn compile(&self) {
+        while let Some((backend, problem, tactic)) = self.work.get(self.next.fetch_add(1, Ordering::Relaxed))
+        {
             let _ = backend.code(problem, tactic);
         }
-    };
-    let n_threads = thread::available_parallelism().map_or(1, usize::from).min(work.len());
-    thread::scope(|scope| {
-        for _ in 1..n_threads {
+    }
+
+    /// Begins in the order of the list, on so many threads beside the caller's.
+    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, n_threads: usize) {
+        for _ in 0..n_threads.min(self.work.len()) {
             // Where the system gives no more threads, those that are there do it.
-            let _ = thread::Builder::new().spawn_scoped(scope, compile);
+            let _ = thread::Builder::new().spawn_scoped(scope, || self.compile());
         }
-        compile();
-    });
+    }
+
+    /// Begins nothing more.
+    pub(crate) fn stop(&self) {
+        self.next.store(self.work.len(), Ordering::Relaxed);
+    }
+
+    /// Compiles all of it, on so many threads.
+    pub(crate) fn finish(&self, n_threads: usize) {
+        thread::scope(|scope| {
+            self.start(scope, n_threads.saturating_sub(1));
+            self.compile();
+        });
+    }
 }
 
 struct Collected {

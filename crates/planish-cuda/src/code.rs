@@ -57,6 +57,8 @@ pub(crate) struct CodeSet {
     /// What a plan brought; the same from the first moment on.
     brought: HashMap<String, Code>,
     compiled: Mutex<HashMap<String, Code>>,
+    /// What is being compiled: whoever wants it too waits for it.
+    compiling: Mutex<HashMap<String, Arc<Mutex<()>>>>,
     modules: Mutex<HashMap<String, Arc<Module>>>,
 }
 
@@ -76,9 +78,17 @@ impl CodeSet {
         if let Some(code) = lock(&self.compiled).get(&key) {
             return Ok(code.clone());
         }
+        let turn = Arc::clone(lock(&self.compiling).entry(key.clone()).or_default());
+        let _turn = lock(&turn);
+        // Whoever had the turn before may have compiled it.
+        if let Some(code) = lock(&self.compiled).get(&key) {
+            return Ok(code.clone());
+        }
         let bytes = Bytes::from_vec(nvrtc::compile_cached(source, gpu)?);
         let code = Code { key: format!("{key}{COMPILED_BY}{}", nvrtc::version()?), bytes };
-        Ok(lock(&self.compiled).entry(key).or_insert(code).clone())
+        lock(&self.compiled).insert(key.clone(), code.clone());
+        lock(&self.compiling).remove(&key);
+        Ok(code)
     }
 
     /// The module of a source.

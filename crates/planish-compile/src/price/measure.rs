@@ -5,9 +5,11 @@
 //! of them; a device's median counts, and what a quarter of the host's samples did not exceed.
 //!
 //! A device's launches are captured as a run would capture them, several with rotating weights in one graph, and
-//! timed by the device's own events around a replay: gaps between launches count as they will in a run.
+//! timed by the device's own events around a replay: gaps between launches count as they will in a run. Their code is
+//! compiled on the other cores in the meantime.
 
 use std::collections::HashSet;
+use std::thread;
 use std::time::Instant;
 
 use planish_kernel::{
@@ -16,16 +18,16 @@ use planish_kernel::{
 
 use crate::backends::Backends;
 use crate::budget;
-use crate::code::compile_ahead;
+use crate::code::Ahead;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::candidates::Choices;
 use crate::lower::{Draft, DraftStep, Source};
 use crate::options::BuildOptions;
 use crate::price::cache::{TimingCache, TimingKey};
 use crate::price::policy::{
-    DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, UNMEASURED, rounds,
+    DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, TIMING_CORES, UNMEASURED, rounds,
 };
-use crate::price::trial::{Trial, TrialWeights};
+use crate::price::trial::{Trial, TrialInputs};
 
 /// What is to be measured, once for all places of the list that ask for the same: a time that each of them got for
 /// itself would not be the one that the cache gives them later.
@@ -91,14 +93,33 @@ pub(crate) fn measure(
     options: &BuildOptions,
     cache: &mut TimingCache,
 ) -> Result<(), BuildError> {
-    let rounds = rounds(options.tune_level);
-    if rounds == 0 {
+    if rounds(options.tune_level) == 0 {
         return Ok(());
     }
-    let rotation = rotation_bytes(draft);
-    if !backends.is_late(options.build_time) {
-        compile_open(asked, backends, cache);
+    let is_late = backends.is_late(options.build_time);
+    let ahead = Ahead::new(if is_late { Vec::new() } else { open_code(asked, backends, cache) });
+    let n_cores = thread::available_parallelism().map_or(1, usize::from);
+    if n_cores < 2 * TIMING_CORES {
+        ahead.finish(n_cores);
     }
+    thread::scope(|scope| {
+        ahead.start(scope, n_cores - TIMING_CORES.min(n_cores));
+        let timed = time(draft, asked, backends, options, cache);
+        ahead.stop();
+        timed
+    })
+}
+
+/// Times what the cache does not know, step by step; what is still being compiled is waited for.
+fn time(
+    draft: &Draft,
+    asked: &mut [Asked<'_>],
+    backends: Backends<'_>,
+    options: &BuildOptions,
+    cache: &mut TimingCache,
+) -> Result<(), BuildError> {
+    let rounds = rounds(options.tune_level);
+    let rotation = rotation_bytes(draft);
     let mut saved = Instant::now();
     let n_steps = asked.len();
     for (idx, Asked { step, choices, alone }) in asked.iter_mut().enumerate() {
@@ -144,7 +165,7 @@ pub(crate) fn measure(
             true => None,
             false => Some(queue(backend, options.threads)?),
         };
-        let mut weights = TrialWeights::new(backend, &weight, rotation);
+        let mut inputs = TrialInputs::new(backend, &weight, rotation);
         let mut trials: Vec<Rival> = Vec::new();
         // Why nothing may be left in the end: for want of memory, if that was so of any.
         let mut why: Option<KernelError> = None;
@@ -156,7 +177,7 @@ pub(crate) fn measure(
         for Open { places, posed, key } in open {
             options.go_on()?;
             let tactic = &choices.list[places[0]].candidate.tactic;
-            let tried = Trial::new(&posed, tactic, &mut weights).and_then(|mut trial| {
+            let tried = Trial::new(&posed, tactic, &mut inputs).and_then(|mut trial| {
                 if let (false, Some(queue)) = (options.timing_cache_only, &mut queue) {
                     trial.sample(&mut **queue)?;
                     // Who is behind, or has nobody to be compared with, gets another chance: a sample may have been cut.
@@ -249,31 +270,32 @@ fn timing_key(backend: &dyn Backend, device: &str, problem: &Problem, tactic: &T
     TimingKey { device: device.to_string(), problem: problem.timing_key(), tactic: name }
 }
 
-/// Has devices compile all that is going to be measured, on every core at once.
-fn compile_open(asked: &[Asked<'_>], backends: Backends<'_>, cache: &TimingCache) {
-    for target in backends.by_preference() {
-        let backend = backends.get(target);
-        if backend.memory_kind() == MemoryKind::Host {
+/// The code of all that is going to be measured on devices, each once, in the order in which it will be.
+fn open_code<'a>(
+    asked: &[Asked<'_>],
+    backends: Backends<'a>,
+    cache: &TimingCache,
+) -> Vec<(&'a dyn Backend, Problem, Tactic)> {
+    let mut seen = HashSet::new();
+    let mut work = Vec::new();
+    for Asked { step, choices, .. } in asked {
+        let backend = backends.get(step.target);
+        let Some(problem) = choices.problem.as_ref().filter(|_| backend.memory_kind() == MemoryKind::Device)
+        else {
             continue;
-        }
+        };
         let device = backend.target().device;
-        let mut seen = HashSet::new();
-        let mut work = Vec::new();
-        for Asked { step, choices, .. } in asked.iter().filter(|asked| asked.step.target == target) {
-            let Some(problem) = &choices.problem else { continue };
-            let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
-            debug_assert_eq!(step.target, target);
-            for alternative in &choices.list {
-                if alternative.view || alternative.ns > best * MAX_PREDICTED_RATIO {
-                    continue;
-                }
-                let posed = problem.for_candidate(&alternative.candidate);
-                let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
-                if cache.get(&key).is_none() && seen.insert((key.problem, key.tactic)) {
-                    work.push((posed, alternative.candidate.tactic.clone()));
-                }
+        let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
+        for alternative in &choices.list {
+            if alternative.view || alternative.ns > best * MAX_PREDICTED_RATIO {
+                continue;
+            }
+            let posed = problem.for_candidate(&alternative.candidate);
+            let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
+            if cache.get(&key).is_none() && seen.insert((step.target, key.problem, key.tactic)) {
+                work.push((backend, posed, alternative.candidate.tactic.clone()));
             }
         }
-        compile_ahead(backend, &work);
     }
+    work
 }

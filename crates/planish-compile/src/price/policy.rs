@@ -45,6 +45,14 @@ pub(crate) const MAX_COPIES: usize = 6;
 /// before it meets one again; more than this is beyond every cache.
 pub(crate) const MAX_DEVICE_ROTATION_BYTES: usize = 192 << 20;
 
+/// Made-up contents of an activation repeat after so many bytes: a kernel takes as long over them, and the host makes them
+/// in milliseconds whatever the batch is. A multiple of every type's size.
+pub(crate) const MADE_UP_BYTES: usize = 4 << 20;
+
+/// Cores that are left to whoever times tactics while the others compile; on fewer than twice as many all is compiled
+/// before anything is timed.
+pub(crate) const TIMING_CORES: usize = 2;
+
 /// Launches in one captured graph: enough that its own start, some microseconds, counts little.
 pub(crate) const CAPTURED_LAUNCHES: usize = 16;
 

@@ -16,13 +16,16 @@ use planish_tensor::{DType, Tensor};
 
 use crate::price::cache::TimingEntry;
 use crate::price::policy::{
-    CAPTURED_LAUNCHES, DEVICE_SAMPLE_NS, MAX_COPIES, MAX_REPLAYS, SAMPLE_NS, WEIGHT_ROTATION_BYTES,
+    CAPTURED_LAUNCHES, DEVICE_SAMPLE_NS, MADE_UP_BYTES, MAX_COPIES, MAX_REPLAYS, SAMPLE_NS,
+    WEIGHT_ROTATION_BYTES,
 };
 
 /// One candidate with memory to run on.
 pub(crate) struct Trial {
     kernel: Box<dyn Kernel>,
     memory: Vec<Box<dyn Memory>>,
+    /// Inputs that are no weights, in common with the step's other trials.
+    made_up: Vec<Rc<dyn Memory>>,
     /// Addresses of the inputs; those of weights change with every run.
     inputs: Vec<Address>,
     /// Which inputs are weights.
@@ -50,8 +53,9 @@ impl Rotation {
     }
 }
 
-/// The weights of a step for its trials: each form is packed once, and is there as long as a trial reads it.
-pub(crate) struct TrialWeights<'a> {
+/// The inputs of a step for its trials: each form of a weight is packed once, and is there as long as a trial reads it;
+/// other inputs are made up once, since trials only read them.
+pub(crate) struct TrialInputs<'a> {
     backend: &'a dyn Backend,
     /// The tensor of an input that is a weight.
     tensor: &'a dyn Fn(usize) -> Option<&'a Tensor>,
@@ -59,19 +63,21 @@ pub(crate) struct TrialWeights<'a> {
     device_rotation: usize,
     /// By the number of the input and the form.
     known: HashMap<(usize, Option<String>), Weak<Rotation>>,
+    /// By the number of the input, its type and its bytes.
+    made_up: HashMap<(usize, DType, usize), Rc<dyn Memory>>,
 }
 
-impl<'a> TrialWeights<'a> {
+impl<'a> TrialInputs<'a> {
     pub(crate) fn new(
         backend: &'a dyn Backend,
         tensor: &'a dyn Fn(usize) -> Option<&'a Tensor>,
         device_rotation: usize,
-    ) -> TrialWeights<'a> {
-        TrialWeights { backend, tensor, device_rotation, known: HashMap::new() }
+    ) -> TrialInputs<'a> {
+        TrialInputs { backend, tensor, device_rotation, known: HashMap::new(), made_up: HashMap::new() }
     }
 
     /// The copies of an input in the form that a tactic reads it in, if it is a weight.
-    fn of(
+    fn weight(
         &mut self,
         problem: &Problem,
         tactic: &Tactic,
@@ -99,13 +105,44 @@ impl<'a> TrialWeights<'a> {
             MemoryKind::Host => (WEIGHT_ROTATION_BYTES / bytes.len().max(1)).clamp(1, MAX_COPIES),
             MemoryKind::Device => (self.device_rotation / bytes.len().max(1)).clamp(1, CAPTURED_LAUNCHES),
         };
-        let copies = (0..n_copies).map(|_| uploaded(self.backend, queue, bytes));
-        let copies = copies.collect::<Result<Vec<_>, _>>()?;
+        let mut copies = vec![uploaded(self.backend, queue, bytes)?];
+        for _ in 1..n_copies {
+            let memory = self.backend.allocate(bytes.len())?;
+            if !bytes.is_empty() {
+                // SAFETY: both were just allocated with this length.
+                unsafe { queue.copy(memory.address(), copies[0].address(), bytes.len())? };
+            }
+            copies.push(memory);
+        }
         // The bytes that are copied from must be there until then.
         queue.synchronize()?;
         let rotation = Rc::new(Rotation { copies, next: Cell::new(0) });
         self.known.insert(key, Rc::downgrade(&rotation));
         Ok(Some(rotation))
+    }
+
+    /// Memory with made-up contents for an input that is no weight, once the queue has got there.
+    fn made_up(
+        &mut self,
+        place: usize,
+        operand: &Operand,
+        queue: &mut dyn Queue,
+    ) -> Result<Rc<dyn Memory>, KernelError> {
+        let n_bytes = operand.span_bytes();
+        let key = (place, operand.dtype, n_bytes);
+        if let Some(known) = self.made_up.get(&key) {
+            return Ok(Rc::clone(known));
+        }
+        let block = filled(operand.dtype, n_bytes.min(MADE_UP_BYTES), place as u64 + 1)?;
+        let memory = self.backend.allocate(n_bytes)?;
+        for at in (0..n_bytes).step_by(MADE_UP_BYTES) {
+            let len = block.len().min(n_bytes - at);
+            // SAFETY: the memory was just allocated with more bytes than these reach.
+            unsafe { queue.upload(memory.address().offset(at), &block[..len])? };
+        }
+        let memory: Rc<dyn Memory> = Rc::from(memory);
+        self.made_up.insert(key, Rc::clone(&memory));
+        Ok(memory)
     }
 }
 
@@ -133,12 +170,13 @@ impl Trial {
     pub(crate) fn new(
         problem: &Problem,
         tactic: &Tactic,
-        weights: &mut TrialWeights<'_>,
+        inputs: &mut TrialInputs<'_>,
     ) -> Result<Trial, KernelError> {
-        let backend = weights.backend;
+        let backend = inputs.backend;
         let kernel = backend.prepare(problem, tactic)?;
         let mut trial = Trial {
             memory: Vec::new(),
+            made_up: Vec::new(),
             inputs: Vec::new(),
             weights: Vec::new(),
             outputs: Vec::new(),
@@ -150,15 +188,14 @@ impl Trial {
         };
         let mut queue = backend.queue(QueueOptions::new(1))?;
         for (place, operand) in problem.inputs.iter().enumerate() {
-            if let Some(rotation) = weights.of(problem, tactic, place, &mut *queue)? {
+            if let Some(rotation) = inputs.weight(problem, tactic, place, &mut *queue)? {
                 trial.inputs.push(Address::NULL);
                 trial.weights.push((place, rotation));
                 continue;
             }
-            let bytes = filled(operand, place as u64 + 1)?;
-            let memory = uploaded(backend, &mut *queue, &bytes)?;
+            let memory = inputs.made_up(place, operand, &mut *queue)?;
             trial.inputs.push(memory.address());
-            trial.memory.push(memory);
+            trial.made_up.push(memory);
         }
         for operand in &problem.outputs {
             let memory = backend.allocate(operand.span_bytes())?;
@@ -267,14 +304,13 @@ impl Replay {
     }
 }
 
-/// Plausible contents of an operand: floats around zero, zeros for everything else (valid as any index).
-fn filled(operand: &Operand, seed: u64) -> Result<Vec<u8>, KernelError> {
-    let n_bytes = operand.span_bytes();
+/// Plausible contents of that many bytes of an operand: floats around zero, zeros for everything else (valid as any index).
+fn filled(dtype: DType, n_bytes: usize, seed: u64) -> Result<Vec<u8>, KernelError> {
     let short = |error: OutOfMemory| KernelError::new(KernelErrorKind::OutOfMemory, error.to_string());
-    if !matches!(operand.dtype, DType::F32 | DType::F16 | DType::BF16) {
+    if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
         return memory::zeroed(n_bytes).map_err(short);
     }
-    let size = if operand.dtype == DType::F32 { 4 } else { 2 };
+    let size = if dtype == DType::F32 { 4 } else { 2 };
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     memory::fits(n_bytes).map_err(short)?;
     let mut bytes = Vec::with_capacity(n_bytes);
@@ -283,7 +319,7 @@ fn filled(operand: &Operand, seed: u64) -> Result<Vec<u8>, KernelError> {
         state ^= state >> 7;
         state ^= state << 17;
         let value = (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
-        match operand.dtype {
+        match dtype {
             DType::F16 => bytes.extend_from_slice(&half_bits(value).to_le_bytes()),
             // The upper half of an f32 is a bf16.
             DType::BF16 => bytes.extend_from_slice(&value.to_le_bytes()[2..]),
@@ -309,9 +345,8 @@ mod tests {
     #[test]
     fn made_up_operands_are_numbers_around_zero_in_every_float_type() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            let operand = Operand::dense(dtype, &[1000], Layout::Plain);
-            let tensor =
-                Tensor::from_bytes(dtype, &[1000], Bytes::from_vec(filled(&operand, 3).unwrap())).unwrap();
+            let bytes = filled(dtype, dtype.bytes_of(&[1000]).unwrap(), 3).unwrap();
+            let tensor = Tensor::from_bytes(dtype, &[1000], Bytes::from_vec(bytes)).unwrap();
             let values = tensor.to_f64s();
             let mean: f64 = values.iter().sum::<f64>() / 1000.0;
             assert!(values.iter().all(|value| value.abs() <= 1.0) && mean.abs() < 0.1, "{dtype}: {mean}");
