@@ -276,9 +276,9 @@ impl Products {
         };
         match &self.finish {
             Finish::Sums => {
-                for at in 0..columns.len() {
+                for (at, sum) in sums[..columns.len()].iter().enumerate() {
                     // SAFETY: as above.
-                    unsafe { output.cast::<i32>().add(to + at).write_unaligned(sums[at]) };
+                    unsafe { output.cast::<i32>().add(to + at).write_unaligned(*sum) };
                 }
             }
             Finish::Numbers { bias: of_rows } => {
