@@ -28,6 +28,7 @@ use crate::norm::family::NormFamily;
 use crate::plugin::PluginFamily;
 use crate::pointwise::family::PointwiseFamily;
 use crate::pool::PoolFamily;
+use crate::qplain::PlainQuantizedFamily;
 use crate::recurrent::family::RecurrentFamily;
 use crate::reduce::family::ReduceFamily;
 use crate::regions;
@@ -51,6 +52,7 @@ const FAMILIES: &[&dyn Family] = &[
     &QuantizedDepthwiseFamily,
     &GemmFamily,
     &QuantizedFamily::Matrix,
+    &PlainQuantizedFamily,
     &NBitsFamily,
     &PoolFamily,
     &ResizeFamily,

@@ -26,6 +26,7 @@ mod nbits;
 pub mod norm;
 pub mod peak;
 pub mod pool;
+mod qplain;
 mod recurrent;
 pub mod reduce;
 pub mod resize;

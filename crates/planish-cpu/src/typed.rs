@@ -13,6 +13,7 @@ mod fourier;
 mod lines;
 mod max_pool;
 mod moves;
+mod quantize;
 mod recurrent;
 mod scatter;
 #[cfg(test)]

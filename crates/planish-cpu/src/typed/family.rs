@@ -3,7 +3,7 @@
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 
 use super::args::Args;
-use super::{elementwise, fourier, lines, max_pool, moves, recurrent, scatter};
+use super::{elementwise, fourier, lines, max_pool, moves, quantize, recurrent, scatter};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 
@@ -11,6 +11,8 @@ use crate::isa::Isa;
 const REVISION: u32 = 1;
 /// Nanoseconds of a step beside its elements.
 const STEP_NS: f64 = 300.0;
+/// Nanoseconds of an element that is quantized or dequantized: three loads as words, a division, two roundings.
+const QUANTIZED_NS: f64 = 6.0;
 
 /// See the module.
 pub(crate) struct TypedFamily;
@@ -44,6 +46,9 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Plan> {
     }
     if let Some(plan) = moves::plan(isa, problem, &args) {
         return dense(Box::new(plan), 1.0);
+    }
+    if let Some(plan) = quantize::plan(isa, problem, &args) {
+        return dense(Box::new(plan), QUANTIZED_NS);
     }
     if let Some(plan) = recurrent::plan(isa, problem, &args) {
         let ns = plan.operations() / (8.0 * per_output.max(1) as f64);

@@ -403,3 +403,108 @@ fn recurrent_layers_in_every_form() {
         }
     }
 }
+
+/// Scales and zero points of a granularity: as many as `shape` says, of the quantized type.
+fn grid(random: &mut Random, scale: DType, small: DType, shape: &[usize]) -> (Tensor, Tensor) {
+    let n: usize = shape.iter().product();
+    // Powers of two and others; E8M0 holds the former alone.
+    let scales: Vec<f64> = (0..n).map(|_| 0.25 + (random.unit() * 8.0).floor() / 8.0).collect();
+    let scales = match scale {
+        DType::F8E8M0 => Tensor::from_codes(scale, shape, (0..n).map(|at| 125 + at as u8 % 5).collect()).unwrap(),
+        _ => Tensor::from_f64s(scale, shape, &scales).unwrap(),
+    };
+    let zeros: Vec<f64> = match small.int_range() {
+        Some((low, high)) => {
+            let (low, high) = (low.max(-30_000) as f64, high.min(30_000) as f64);
+            (0..n).map(|_| (low + random.unit() * (high - low)).round()).collect()
+        }
+        None => vec![0.0; n],
+    };
+    (scales, Tensor::from_f64s(small, shape, &zeros).unwrap())
+}
+
+#[test]
+fn every_type_is_quantized_and_dequantized_on_every_grid() {
+    let mut random = Random::new(11);
+    const SMALL: [DType; 13] = [
+        DType::U8,
+        DType::I8,
+        DType::U16,
+        DType::I16,
+        DType::U4,
+        DType::I4,
+        DType::U2,
+        DType::I2,
+        DType::F8E4M3FN,
+        DType::F8E4M3FNUZ,
+        DType::F8E5M2,
+        DType::F8E5M2FNUZ,
+        DType::F4E2M1,
+    ];
+    // Sizes, the grid's sizes, axis and block: around a column of 256, primes, one element, none.
+    let forms: [(&[usize], &[usize], i64, i64); 10] = [
+        (&[], &[], 1, 0),
+        (&[257], &[1], 0, 0),
+        (&[0, 3], &[], 1, 0),
+        (&[3, 7, 5], &[7], 1, 0),
+        (&[5, 300], &[300], -1, 0),
+        (&[4, 3, 67], &[4], 0, 0),
+        (&[3, 10, 5], &[3, 4, 5], 1, 3),
+        (&[7, 65], &[7, 5], 1, 16),
+        (&[2, 1, 3], &[2, 1, 3], 1, 2),
+        (&[13, 31], &[2, 31], 0, 7),
+    ];
+    for small in SMALL {
+        for (dims, shape, axis, block_size) in forms {
+            for wide in [DType::F32, DType::F16, DType::BF16, DType::I32] {
+                let scale = if wide == DType::I32 { DType::F32 } else { wide };
+                let (scales, zeros) = grid(&mut random, scale, small, shape);
+                let mut x = random.tensor(DType::F64, dims, 40.0).to_f64s();
+                // Beyond the range at either end, halves, and what is no number.
+                let ends = [1e9, -1e9, 0.5, -1.5, f64::NAN, f64::INFINITY];
+                let n_ends = if wide == DType::I32 { 2 } else { ends.len() };
+                x.iter_mut().step_by(5).zip(ends.iter().cycle().take(n_ends * 3)).for_each(|(x, end)| *x = *end);
+                if wide == DType::I32 {
+                    x.iter_mut().for_each(|x| *x = if x.is_finite() { x.round() } else { 7.0 });
+                }
+                let x = Input::Data(Tensor::from_f64s(wide, dims, &x).unwrap());
+                let (scales, zeros) = (Input::Data(scales), Input::Parameter(zeros));
+                for saturate in [true, false] {
+                    let quantize =
+                        op::QuantizeLinear { axis, saturate, block_size, output_dtype: None, precision: None };
+                    check_same_bits(quantize, &[x.clone(), scales.clone(), zeros.clone()]);
+                }
+                let precision = Some(DType::F32);
+                let output_dtype = Some(small);
+                let alone = op::QuantizeLinear { axis, saturate: true, block_size, output_dtype, precision };
+                check_same_bits(alone, &[x, scales, Input::Absent]);
+            }
+            for wide in [DType::F32, DType::F16, DType::BF16, DType::F8E8M0] {
+                let (scales, zeros) = grid(&mut random, wide, small, shape);
+                let x = random.tensor(DType::F64, dims, 2.0).to_f64s();
+                let x = Input::Data(Tensor::from_f64s(small, dims, &x).unwrap());
+                let output_dtype = (wide == DType::F8E8M0).then_some(DType::BF16);
+                let dequantize = op::DequantizeLinear { axis, block_size, output_dtype };
+                check_same_bits(dequantize, &[x, Input::Parameter(scales), Input::Data(zeros)]);
+            }
+        }
+    }
+    // Sums of integer products as numbers.
+    let sums = Input::Data(Tensor::vector(vec![i32::MIN, -7, 0, 1 << 24, i32::MAX]));
+    let dequantize = op::DequantizeLinear { axis: 0, block_size: 0, output_dtype: None };
+    check_same_bits(dequantize, &[sums, Input::Parameter(Tensor::scalar(0.003f32))]);
+}
+
+/// As `check_dense`, bytes and all: NaN is the same NaN.
+#[track_caller]
+fn check_same_bits(op: impl Into<Op>, inputs: &[Input]) {
+    let trial = OpTrial::new(op, inputs, 1);
+    let operand = |t: &Tensor| Operand::dense(t.dtype(), t.shape(), Layout::Plain);
+    let from: Vec<Operand> = trial.data.iter().map(operand).collect();
+    let to = [operand(&trial.want[0])];
+    for isa in Isa::available() {
+        let got = trial.run(&TypedFamily, isa, &from, &to).unwrap();
+        let same = got[0].bytes()[..] == trial.want[0].bytes()[..];
+        assert!(same, "{isa} {:?} from {from:?}: {:?}, not {:?}", trial.region.nodes[0].op, got[0], trial.want[0]);
+    }
+}
