@@ -186,7 +186,12 @@ fn put_in(args: &PluginMatch, out: &mut dyn Write) -> Result<Answer> {
         _ => bail!("the plugins bring several operators: say which by --op DOMAIN::NAME"),
     };
     let model = Model::open(&args.model)?;
-    let (matched, n) = plugin::matched(&model, plugin, args.pattern.as_deref())?;
+    let (matched, n) = match args.pattern.as_deref() {
+        Some(file) if file.ends_with(".onnx") => {
+            plugin::matched_by_model(&model, plugin, &Model::open(file)?)?
+        }
+        pattern => plugin::matched(&model, plugin, pattern)?,
+    };
     let identity = plugin.identity();
     if n == 0 {
         return Err(anyhow!(

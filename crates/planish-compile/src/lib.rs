@@ -66,7 +66,7 @@ pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::{
     ActivationRange, DynamicRange, IntegerShare, Report as PassesReport, WeightStorage, name_matches,
 };
-pub use plugins::{PluginCheck, check_plugin, match_plugin};
+pub use plugins::{Pattern, PluginCheck, check_plugin, match_plugin};
 pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};

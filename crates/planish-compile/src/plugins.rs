@@ -17,6 +17,8 @@ use planish_tensor::{DType, Tensor};
 use crate::check::{Numbers, launch_alone};
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 
+mod pattern;
+
 /// Sizes that are tried for all names at once, then for each name with the others as they are: around vectors and tiles.
 const EVEN: [i64; 5] = [4, 8, 16, 2, 1];
 const EDGES: [i64; 7] = [0, 1, 2, 3, 17, 33, 64];
@@ -347,17 +349,29 @@ fn described(case: &Case) -> String {
     sizes.join(" ")
 }
 
+/// What [`match_plugin`] looks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Pattern<'a> {
+    /// The plugin's own reference.
+    Reference,
+    /// A formula over the names of the plugin's inputs, outputs and attributes.
+    Text(&'a str),
+    /// A graph of one output, whose inputs are named as the plugin's.
+    Graph(&'a Graph),
+}
+
 /// The graph with a plugin's operator wherever it computes the pattern, the plugin's reference if none is given, and how
 /// often that is.
 pub fn match_plugin(
     graph: &Graph,
     plugin: &Arc<Plugin>,
-    pattern: Option<&str>,
+    pattern: Pattern<'_>,
 ) -> Result<(Graph, usize), BuildError> {
     let bad = |why: String| BuildError::new(BuildErrorKind::BadOption, why);
     let declaration = plugin.declaration();
     let formula = match (pattern, &declaration.reference) {
-        (Some(text), _) => {
+        (Pattern::Graph(pattern), _) => pattern::of_graph(pattern, plugin).map_err(bad)?,
+        (Pattern::Text(text), _) => {
             let inputs: Vec<&str> =
                 declaration.signature.inputs.iter().map(|port| port.name.as_str()).collect();
             let outputs: Vec<&str> =
@@ -365,8 +379,8 @@ pub fn match_plugin(
             let own: Vec<&str> = declaration.attributes.iter().map(|rule| rule.name.as_str()).collect();
             Formula::parse(text, &inputs, &outputs, &own).map_err(bad)?
         }
-        (None, Some(formula)) => formula.clone(),
-        (None, None) => {
+        (Pattern::Reference, Some(formula)) => formula.clone(),
+        (Pattern::Reference, None) => {
             let message =
                 format!("the reference of {} is code, not a formula: give --pattern", plugin.identity());
             return Err(bad(message));

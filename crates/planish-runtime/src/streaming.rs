@@ -279,7 +279,7 @@ fn choose(sizes: &[usize], fixed: usize, budget: usize) -> Result<Choice, usize>
         *streamed = bytes <= limit && !is_small;
         left -= if is_small { bytes } else { 0 };
     }
-    let (share, of) = (left as u128, above_none(sizes, &streamed) as u128);
+    let (share, of) = (left as u128, streamed_bytes(sizes, &streamed) as u128);
     let mut owed = 0;
     for (streamed, &bytes) in streamed.iter_mut().zip(sizes).filter(|(streamed, _)| **streamed) {
         owed += bytes as u128 * share;
@@ -302,7 +302,7 @@ fn choose(sizes: &[usize], fixed: usize, budget: usize) -> Result<Choice, usize>
 }
 
 /// Bytes of the groups that are streamed.
-fn above_none(sizes: &[usize], streamed: &[bool]) -> usize {
+fn streamed_bytes(sizes: &[usize], streamed: &[bool]) -> usize {
     sizes.iter().zip(streamed).filter(|(_, streamed)| **streamed).map(|(bytes, _)| bytes).sum()
 }
 
@@ -452,7 +452,7 @@ mod tests {
             match choose(&sizes, fixed, budget) {
                 Err(least) => assert!(budget < least && least == fixed + largest),
                 Ok(Choice { streamed, ring }) => {
-                    let away = above_none(&sizes, &streamed);
+                    let away = streamed_bytes(&sizes, &streamed);
                     assert!(fixed + (total - away) + ring <= budget, "{sizes:?} {fixed} {budget}");
                     assert!(sizes.iter().zip(&streamed).all(|(bytes, streamed)| !streamed || *bytes <= ring));
                     assert_eq!(ring == 0, fixed + total <= budget);

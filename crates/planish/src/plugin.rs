@@ -90,6 +90,19 @@ pub fn matched(
     plugin: &Arc<Plugin>,
     pattern: Option<&str>,
 ) -> Result<(crate::Model, usize), Error> {
+    let pattern = pattern.map_or(planish_compile::Pattern::Reference, planish_compile::Pattern::Text);
+    let (graph, n) = planish_compile::match_plugin(model.graph(), plugin, pattern)?;
+    Ok((crate::Model::from(graph), n))
+}
+
+/// The same, where the pattern is a small model: its inputs are named as the plugin's, and it has one output.
+#[cfg(feature = "build")]
+pub fn matched_by_model(
+    model: &crate::Model,
+    plugin: &Arc<Plugin>,
+    pattern: &crate::Model,
+) -> Result<(crate::Model, usize), Error> {
+    let pattern = planish_compile::Pattern::Graph(pattern.graph());
     let (graph, n) = planish_compile::match_plugin(model.graph(), plugin, pattern)?;
     Ok((crate::Model::from(graph), n))
 }

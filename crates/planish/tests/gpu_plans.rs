@@ -10,7 +10,9 @@ mod harness;
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
-use planish::{Bindings, Builder, CalibrationBuilder, Device, Engine, ErrorKind, Model, Precision, Sample};
+use planish::{
+    Bindings, Builder, CalibrationBuilder, Device, Engine, EngineOptions, ErrorKind, Model, Precision, Sample,
+};
 use planish_ir::{Graph, interpret};
 use planish_op::Value;
 use planish_plan::{Program, StepKind};
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
     let mut trials = vec![
         on_cpu("a_gpu_that_is_not_there_is_said_so", |_| a_gpu_that_is_not_there_is_said_so()),
         on_gpu("plans_name_the_gpu_and_errors_those_that_are_there", |_| plans_and_errors_name_the_gpu()),
+        on_gpu("weights_beyond_a_budget_are_streamed_with_the_same_bits", |device| {
+            weights_beyond_a_budget_are_streamed_with_the_same_bits(device)
+        }),
         on_gpu("integers_of_a_gpu_are_as_near_as_those_of_a_cpu", |device| {
             as_near_as_on_a_cpu(device, Precision::Int8, INT8_DISTANCE)
         }),
@@ -383,4 +388,41 @@ fn runs_of_a_pipeline_have_their_own_results(device: Device) {
     let apart = squares(&mut got.iter().zip(&want).map(|(got, want)| got - want));
     let distance = (apart / squares(&mut want.iter().copied())).sqrt();
     assert!(distance <= TOLERANCE, "{distance:.1e} from the interpreter's");
+}
+
+/// ResNet-18 in a third of its weights' bytes, at a budget that is just too small, and at one that holds all: two contexts
+/// in turns, launched, captured and replayed, have the bits of the engine without a budget.
+fn weights_beyond_a_budget_are_streamed_with_the_same_bits(device: Device) {
+    let model = Model::from(planish_zoo::graph("resnet18_224", 0).unwrap());
+    let plan = Builder::from_model(model).device(device).tune_level(0).build().unwrap();
+    let open = |weight_budget: Option<usize>| {
+        Engine::with_options(
+            plan.clone(),
+            device,
+            EngineOptions { weight_budget, ..EngineOptions::default() },
+        )
+    };
+    let resident = open(None).unwrap();
+    let bytes = resident.weight_bytes();
+    assert_eq!(resident.streamed_bytes(), 0);
+    let inputs: Vec<[Value; 1]> = (0..2).map(|seed| [tensor(random(&[1, 3, 224, 224], seed))]).collect();
+    let mut alone = resident.context().unwrap();
+    let wanted: Vec<Vec<Value>> = inputs.iter().map(|input| alone.run_values(input).unwrap()).collect();
+    for (budget, streams) in [(bytes / 3, true), (2 * bytes / 3, true), (2 * bytes, false)] {
+        let engine = open(Some(budget)).unwrap();
+        let streamed = engine.streamed_bytes();
+        assert_eq!(streamed > 0, streams, "{streamed} of {bytes} within {budget}");
+        assert!(bytes.saturating_sub(streamed) <= budget, "{streamed} of {bytes} within {budget}");
+        let mut contexts = [engine.context().unwrap(), engine.context().unwrap()];
+        for run in 0..N_RUNS {
+            for (context, (input, wanted)) in contexts.iter_mut().zip(inputs.iter().zip(&wanted)) {
+                let got = context.run_values(input).unwrap();
+                let [got, wanted] = [&got, wanted].map(|values| values[0].as_tensor().unwrap().bytes());
+                assert!(got == wanted, "other bits in run {run} within {budget} bytes");
+            }
+        }
+    }
+    let error = open(Some(1024)).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Lacking, "{error}");
+    assert!(error.to_string().contains("a weight budget of 1024 bytes is too small"), "{error}");
 }

@@ -52,8 +52,9 @@ pub(crate) struct PluginMatch {
     /// The operator, as DOMAIN::NAME; may be left out where the plugins bring one
     #[arg(long, value_name = "DOMAIN::NAME")]
     pub(crate) op: Option<String>,
-    /// What is looked for, over the operator's inputs and outputs, as in 'y = Mul(x, Sigmoid(x))'; its reference if not given
-    #[arg(long, value_name = "TEXT")]
+    /// What is looked for, over the operator's inputs and outputs, as in 'y = Mul(x, Sigmoid(x))', or an .onnx
+    /// file with inputs of those names and one output; its reference if not given
+    #[arg(long, value_name = "TEXT|FILE.onnx")]
     pub(crate) pattern: Option<String>,
     /// Where the model is written
     #[arg(short, long, value_name = "OUT.onnx")]

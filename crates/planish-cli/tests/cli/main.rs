@@ -3,6 +3,7 @@
 mod accuracy;
 mod bad_input;
 mod bench;
+mod border;
 mod cache;
 mod calibrate;
 mod commands;

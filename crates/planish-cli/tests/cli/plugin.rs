@@ -60,6 +60,22 @@ fn model(domain: &str, op: &str) -> Vec<u8> {
     planish_onnx::write(&Model { ir_version: 10, opset_imports, graph, ..Model::default() })
 }
 
+/// `y = RotaryEmbedding(x, cos, sin)` by itself, its first input with this name.
+fn pattern(first: &'static str) -> Vec<u8> {
+    let float = |name: &'static str, rank: usize| {
+        ValueInfo::tensor(name, DataType::Float, vec![Dimension::Unknown; rank])
+    };
+    let graph = Graph {
+        name: "part".into(),
+        nodes: vec![Node::new("RotaryEmbedding", &[first, "cos", "sin"], &["turned"])],
+        inputs: vec![float(first, 4), float("cos", 3), float("sin", 3)],
+        outputs: vec![float("turned", 4)],
+        ..Graph::default()
+    };
+    let opset_imports = vec![OpsetImport { domain: "".into(), version: 23 }];
+    planish_onnx::write(&Model { ir_version: 10, opset_imports, graph, ..Model::default() })
+}
+
 #[test]
 fn the_example_is_built_checked_and_run_like_the_built_in_operator() {
     let folder = Folder::new("plugin");
@@ -116,6 +132,21 @@ fn the_example_is_built_checked_and_run_like_the_built_in_operator() {
     assert!(said.contains("example.rope::Rope@1 once"), "{said}");
     build(&matched, &path("matched.plan"));
     assert_eq!(run(&path("matched.plan"), "c", shapes), run(&plan, "d", shapes));
+    // So does one that is a small model; one with other names is refused.
+    let by_model = |pattern: &str| {
+        planish(&["plugin", "match", &built_in, "-o", &matched, "--plugin", &library, "--pattern", pattern])
+    };
+    let ended = by_model(&folder.put("part.onnx", &pattern("x")));
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("example.rope::Rope@1 once"), "{}", ended.stdout);
+    build(&matched, &path("by_model.plan"));
+    assert_eq!(run(&path("by_model.plan"), "e", shapes), run(&plan, "f", shapes));
+    let ended = by_model(&folder.put("other.onnx", &pattern("z")));
+    let line = "error: the pattern has an input `z`; name its inputs as those of example.rope::Rope@1: x, cos, sin\n";
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), line));
+    // The whole model is more than the operator, and is looked for as such.
+    let ended = by_model(&own);
+    assert!(ended.code == Some(2) && ended.stderr.contains("nothing in "), "{}", ended.stderr);
 }
 
 #[test]
