@@ -20,6 +20,10 @@ const TEST: &str = "requirements-python.txt";
 const OTHERS: &str = "requirements.txt";
 /// PyTorch, with what exports its modules.
 const TORCH: &str = "requirements-torch.txt";
+/// TensorFlow with Keras, and what exports their models.
+const TENSORFLOW: &str = "requirements-tensorflow.txt";
+/// What runs notebooks.
+const NOTEBOOKS: &str = "requirements-notebooks.txt";
 /// MONAI and files of microscopes.
 const IMAGING: &str = "requirements-imaging.txt";
 /// Ray, with volumes in files.
@@ -29,7 +33,8 @@ const SCRIPTS: &str = "requirements-scripts.txt";
 /// What makes pages of docstrings.
 const DOCS: &str = "requirements-docs.txt";
 /// Tests that the ordinary ones leave out.
-const APART: [&str; 4] = ["others", "with_torch", "with_imaging", "with_ray"];
+const APART: [&str; 6] =
+    ["others", "with_torch", "with_tensorflow", "with_imaging", "with_ray", "with_notebooks"];
 
 /// Options of `cargo xtask python`.
 #[derive(clap::Args)]
@@ -46,6 +51,12 @@ pub(crate) struct Options {
     /// Run on a local Ray cluster of two nodes, with a worker killed in the middle.
     #[arg(long, conflicts_with_all = ["others", "torch", "imaging"])]
     ray: bool,
+    /// Test what needs TensorFlow, which pip fetches (hundreds of megabytes): exports of Keras models and SavedModels.
+    #[arg(long, conflicts_with_all = ["others", "torch", "imaging", "ray"])]
+    tensorflow: bool,
+    /// Run the notebooks of examples/notebooks, every cell.
+    #[arg(long, conflicts_with_all = ["others", "torch", "imaging", "ray", "tensorflow"])]
+    notebooks: bool,
     /// Passed on to pytest.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pytest: Vec<String>,
@@ -118,6 +129,12 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
             ("python-imaging", &[TEST, TORCH, IMAGING][..], "tests/with_imaging")
         }
         Options { ray: true, .. } => ("python-ray", &[TEST, RAY][..], "tests/with_ray"),
+        Options { tensorflow: true, .. } => {
+            ("python-tensorflow", &[TEST, TENSORFLOW][..], "tests/with_tensorflow")
+        }
+        Options { notebooks: true, .. } => {
+            ("python-notebooks", &[TEST, NOTEBOOKS][..], "tests/with_notebooks")
+        }
         _ => ("python", &[TEST][..], "tests"),
     };
     let python = environment(name, requirements)?;
@@ -172,7 +189,15 @@ pub(crate) fn docs() -> Result<bool> {
 
 /// As the ordinary tests run it.
 pub(crate) fn ordinary_test() -> Result<bool> {
-    test(&Options { others: false, torch: false, imaging: false, ray: false, pytest: Vec::new() })
+    test(&Options {
+        others: false,
+        torch: false,
+        imaging: false,
+        ray: false,
+        tensorflow: false,
+        notebooks: false,
+        pytest: Vec::new(),
+    })
 }
 
 /// Runs a command in the root folder and says how it went.
