@@ -98,6 +98,13 @@ impl<'a> Anatomy<'a> {
         Anatomy { plan, layers, is_profiled, total_us }
     }
 
+    /// Microseconds of a run that are no layer's: inputs and outputs, and what lies between the steps. `None` where nothing
+    /// was timed.
+    pub(crate) fn outside_us(&self) -> Option<f64> {
+        let sum: f64 = self.layers.iter().filter_map(|layer| layer.us).sum();
+        self.total_us.map(|total| (total - sum).max(0.0))
+    }
+
     /// All of it; with the model that the plan was built from, which node of it went where.
     pub(crate) fn json(&self, model: Option<&Model>) -> Value {
         let hazards = hazards::of(self);
@@ -113,6 +120,7 @@ impl<'a> Anatomy<'a> {
             "tuned_at": self.plan.header.tuned_at.iter().map(|(name, size)| json!([name, size])).collect::<Vec<_>>(),
             "profiled": self.is_profiled,
             "total_us": self.total_us,
+            "outside_us": self.outside_us(),
             "layers": self.layers.iter().map(|layer| layer.json(self.plan)).collect::<Vec<_>>(),
             "memory": memory::Timeline::of(self.plan).json(),
             "hazards": hazards.iter().map(Hazard::json).collect::<Vec<_>>(),

@@ -41,7 +41,11 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
         show(&anatomy.layers, args.top, out)?;
         let total = measured.total_us;
         let n = anatomy.layers.len();
-        writeln!(out, "layers  {sum:.1} us in {n} steps, the whole run {total:.1} us on {threads} threads")?;
+        writeln!(
+            out,
+            "layers  {sum:.1} us in {n} steps and {:.1} us outside of them, the whole run {total:.1} us on {threads} threads",
+            anatomy.outside_us().unwrap_or(0.0)
+        )?;
         let missing: Vec<String> = anatomy.layers.iter().filter_map(Layer::not_on_tensor_cores).collect();
         if let Some(why) = missing.first() {
             writeln!(out, "cores   {} products are not on tensor cores, as: {why}", missing.len())?;
@@ -54,8 +58,10 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
         }
     }
     let layers: Vec<_> = anatomy.layers.iter().map(|layer| layer.json(record)).collect();
-    let report =
-        json!({ "layers": layers, "sum_us": sum, "total_us": measured.total_us, "threads": threads });
+    let report = json!({
+        "layers": layers, "sum_us": sum, "outside_us": anatomy.outside_us(), "total_us": measured.total_us,
+        "threads": threads,
+    });
     print::json(out, &args.json, &report)?;
     Ok(Answer::Yes)
 }

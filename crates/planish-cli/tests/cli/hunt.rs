@@ -3,9 +3,10 @@
 
 use std::fs;
 
-use planish_onnx::{DataType, Dimension, Graph, Node, ValueInfo};
+use planish_onnx::{DataType, Dimension, Graph, Model, Node, OpsetImport, ValueInfo};
 use serde_json::Value;
 
+use crate::plugin::compiled;
 use crate::{Folder, fails, linear, model, planish, succeeds};
 
 /// A chain of nodes, one of them an Erf.
@@ -77,6 +78,78 @@ fn the_tactic_that_fails_is_named() {
     );
     assert_eq!(always.code, Some(1), "{}", always.stderr);
     assert!(always.stderr.contains("no tactic can be named"), "{}", always.stderr);
+}
+
+/// A kernel that is wrong, always or now and then, as a library.
+fn planted(folder: &Folder, is_flaky: bool) -> String {
+    let text = include_str!("../data/planted.c");
+    compiled(folder, "planted", &format!("#define FLAKY {}\n{text}", u8::from(is_flaky)), "include")
+}
+
+/// A chain of nodes that hand on what they read but for signs, with the planted kernel at one place.
+fn planted_chain(n: usize, planted_at: usize) -> Vec<u8> {
+    let names: Vec<String> = (0..=n).map(|idx| format!("v{idx}")).collect();
+    let node = |idx: usize| {
+        let op = if idx == planted_at { "Softmax" } else { ["Neg", "Abs"][idx % 2] };
+        let mut node = Node::new(op, &[names[idx].as_str()], &[names[idx + 1].as_str()]);
+        if idx == planted_at {
+            node.domain = "planted".into();
+        }
+        node
+    };
+    let dims = || vec![Dimension::Value(3), Dimension::Value(25)];
+    let graph = Graph {
+        name: "chain".into(),
+        nodes: (0..n).map(node).collect(),
+        inputs: vec![ValueInfo::tensor("v0", DataType::Float, dims())],
+        outputs: vec![ValueInfo::tensor(names[n].as_str(), DataType::Float, dims())],
+        ..Graph::default()
+    };
+    let import = |domain: &'static str, version| OpsetImport { domain: domain.into(), version };
+    let opset_imports = vec![import("", 21), import("planted", 1)];
+    planish_onnx::write(&Model { ir_version: 10, opset_imports, graph, ..Model::default() })
+}
+
+#[test]
+fn a_model_is_reduced_to_the_kernel_that_is_wrong() {
+    let folder = Folder::new("reduce-planted");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (library, long) = (planted(&folder, false), folder.put("long.onnx", &planted_chain(60, 41)));
+    let (plan, part) = (path("part.plan"), path("part.onnx"));
+    let binary = env!("CARGO_BIN_EXE_planish");
+    // A part that cannot be built ends with 2, one whose results are others with 1.
+    let check = format!(
+        "{binary} build {{}} -o {plan} --device cpu --tune-level 0 --no-verify --plugin {library} && {binary} compare \
+         {{}}@reference {plan} --samples 1 --max-error 'rel<=1e-3' --plugin {library}"
+    );
+    let arguments =
+        ["debug", "reduce", &long, "--check", &check, "-o", &part, "--plugin", &library, "--json"];
+    let report: Value = serde_json::from_str(&succeeds(&arguments).stdout).unwrap();
+    assert_eq!((&report["exit_code"], &report["nodes"]), (&Value::from(1), &Value::from(1)), "{report}");
+    assert_eq!(report["operators"], serde_json::json!(["Softmax"]));
+}
+
+#[test]
+fn a_tactic_that_is_wrong_now_and_then_is_named() {
+    let folder = Folder::new("tactics-planted");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (library, chain) = (planted(&folder, true), folder.put("chain.onnx", &planted_chain(5, 2)));
+    let good = path("good.tactics");
+    let check = format!(
+        "{} compare {chain}@reference {{}} --samples 1 --max-error 'rel<=1e-3' --plugin {library}",
+        env!("CARGO_BIN_EXE_planish")
+    );
+    // Half of the runs fail: 16 that pass by chance are one of 65,536.
+    let asked = ["debug", "tactics", &chain, "--check", &check, "--tries", "16", "-o", &good, "--json"];
+    let usual = ["--device", "cpu", "--threads", "1", "--tune-level", "0", "--plugin", &library];
+    let report: Value = serde_json::from_str(&succeeds(&[&asked[..], &usual].concat()).stdout).unwrap();
+    let guilty = report["guilty"].as_array().unwrap();
+    let ends_with = |name: &Value, end: &str| name.as_str().unwrap().ends_with(end);
+    assert!(guilty.len() == 1 && ends_with(&guilty[0]["tactic"], "_quick"), "{report}");
+    assert!(
+        ends_with(&guilty[0]["instead"][0], "_steady") && folder.path("good.tactics").is_file(),
+        "{report}"
+    );
 }
 
 #[test]

@@ -16,14 +16,14 @@ fn rope() -> String {
 }
 
 /// Compiles a plugin against the header of a folder of `planish-capi`.
-fn compiled(folder: &Folder, name: &str, text: &str, header: &str) -> String {
+pub(crate) fn compiled(folder: &Folder, name: &str, text: &str, header: &str) -> String {
     let source = folder.put(&format!("{name}.c"), text.as_bytes());
     let library = folder.path(&format!("lib{name}.so")).display().to_string();
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../planish-capi").join(header);
     let compiler = Command::new("cc")
         .args(["-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-I"])
         .arg(include)
-        .args([&source, "-o", &library])
+        .args([&source, "-o", &library, "-lm"])
         .output()
         .unwrap();
     assert!(compiler.status.success(), "{}", String::from_utf8_lossy(&compiler.stderr));

@@ -503,6 +503,10 @@ mod tests {
         // As ml_dtypes keeps them: a byte each, with the sign spread over it.
         assert_eq!(one_of(DType::I4, &[0xff, 0x07, 0xf8]), [-1.0, 7.0, -8.0]);
         assert_eq!(one_of(DType::U2, &[3, 0, 2]), [3.0, 0.0, 2.0]);
+        // numpy has a name of its own making for this one.
+        let named = Header::parse("{'descr': '<f1', 'fortran_order': False, 'shape': (2,), }").unwrap();
+        let named = named.known(Some(DType::F8E5M2)).unwrap();
+        assert_eq!(elements(&mut Cursor::new(&[0x3c, 0xc0]), &named).unwrap().to_f64s(), [1.0, -2.0]);
         assert!(read(DType::I4, &[1, 2]).unwrap_err().contains("promises 3 bytes"));
         for (bytes, dtype) in [(1, Some(DType::BF16)), (2, Some(DType::F16)), (1, Some(DType::U8)), (2, None)]
         {
