@@ -61,6 +61,8 @@ pub struct TopK {
     /// Elements along the axis, and how many are taken.
     pub len: usize,
     pub k: usize,
+    /// Which of the step's outputs are the values and the places, as far as they are read.
+    pub outputs: [Option<usize>; 2],
     /// Elements from one place of the axis to the next.
     pub from: usize,
     pub values: usize,
@@ -72,6 +74,7 @@ pub struct TopK {
 #[derive(Clone, Copy, Debug)]
 pub struct TopKArguments {
     pub x: *const u8,
+    /// Null where the output is not there.
     pub values: *mut u8,
     pub places: *mut i64,
     /// [`TopK::workspace_len`] entries for each slot of the team.
@@ -92,7 +95,7 @@ impl TopK {
         self.len
     }
 
-    /// Makes both outputs.
+    /// Makes the outputs that are there.
     ///
     /// # Safety
     /// The pointers must be valid for what the planned operands span, the workspace for
@@ -137,10 +140,14 @@ impl TopK {
         entries[..self.k].sort_unstable();
         for (rank, entry) in entries[..self.k].iter().enumerate() {
             let at = entry.1 as usize;
-            // SAFETY: the lines lie in the data and in both outputs.
+            // SAFETY: the lines lie in the data and in the outputs that are there.
             unsafe {
-                self.copy(arguments, from + at * self.from, values + rank * self.values);
-                arguments.places.add(places + rank * self.places).write_unaligned(at as i64);
+                if self.outputs[0].is_some() {
+                    self.copy(arguments, from + at * self.from, values + rank * self.values);
+                }
+                if self.outputs[1].is_some() {
+                    arguments.places.add(places + rank * self.places).write_unaligned(at as i64);
+                }
             }
         }
     }

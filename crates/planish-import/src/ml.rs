@@ -7,6 +7,7 @@
 mod features;
 mod labels;
 mod linear;
+mod svm;
 mod trees;
 
 use planish_ir::ValueId;
@@ -29,7 +30,8 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("LinearRegressor", linear::linear_regressor),
     ("Normalizer", features::normalizer),
     ("OneHotEncoder", features::one_hot_encoder),
-    ("SVMRegressor", linear::svm_regressor),
+    ("SVMClassifier", svm::svm_classifier),
+    ("SVMRegressor", svm::svm_regressor),
     ("Scaler", features::scaler),
     ("TreeEnsemble", trees::tree_ensemble),
     ("TreeEnsembleClassifier", trees::tree_ensemble_classifier),
@@ -42,7 +44,6 @@ pub(crate) const REFUSED: &[(&str, &str)] = &[
     ("CastMap", "maps are not supported; feed tensors"),
     ("CategoryMapper", "strings are not supported; map them before the model"),
     ("DictVectorizer", "maps are not supported; feed tensors"),
-    ("SVMClassifier", "its votes of pairs are not supported; export LinearSVC, or the decision function"),
 ];
 
 type Made = Result<ValueId, ImportError>;

@@ -168,6 +168,47 @@ fn linear_models() {
     assert_eq!(made, [vec![6.0, 5.0, 4.0], vec![0.0, 0.0, 1.0, 1.0, 2.0, -2.0, 1.0, 1.0, -1.0]]);
 }
 
+#[test]
+fn support_vectors_vote() {
+    // One support vector a class, at 1, 2 and 4; the kernel is the product, so that scores are (w1 s1 + w2 s2) x + rho.
+    let vectors = |more: Vec<Attribute<'static>>| {
+        let mut list = vec![
+            word("kernel_type", "LINEAR"),
+            floats("support_vectors", &[1.0, 2.0, 4.0]),
+            ints("vectors_per_class", &[1, 1, 1]),
+            floats("coefficients", &[-1.0, 0.0, 0.0, -1.0, -1.0, 0.0]),
+            floats("rho", &[1.5, 2.5, 6.5]),
+            ints("classlabels_ints", &[5, 6, 7]),
+        ];
+        list.extend(more);
+        list
+    };
+    let rows: (&[usize], &[f32]) = (&[3, 1], &[1.0, 2.0, 4.0]);
+    let (made, _) = answers("SVMClassifier", rows, &["label", "scores"], vectors(vec![]));
+    // Pairs are 5 or 6 (1.5 - x), 5 or 7 (2.5 - x), 6 or 7 (6.5 - 2 x).
+    assert_eq!(made, [vec![5.0, 6.0, 7.0], vec![0.5, 1.5, 4.5, -0.5, 0.5, 2.5, -2.5, -1.5, -1.5]]);
+    let two = vec![
+        word("kernel_type", "RBF"),
+        floats("kernel_params", &[1.0, 0.0, 3.0]),
+        floats("support_vectors", &[0.0, 10.0]),
+        ints("vectors_per_class", &[1, 1]),
+        floats("coefficients", &[1.0, -1.0]),
+        floats("rho", &[0.25]),
+        words("classlabels_strings", &["near", "far"]),
+    ];
+    let (made, notes) = answers("SVMClassifier", (&[2, 1], &[0.0, 10.0]), &["label", "scores"], two);
+    let (first, second) = (f64::from(1.25f32), f64::from(-0.75f32));
+    assert_eq!(made, [vec![0.0, 1.0], vec![-first, first, -second, second]]);
+    assert!(notes[0].contains("0 is near, 1 is far"), "{notes:?}");
+    let refused =
+        |list| import("SVMClassifier", (DataType::Float, &[1, 1]), &["label", "scores"], list).unwrap_err();
+    let likely = vec![floats("prob_a", &[1.0; 3]), floats("prob_b", &[1.0; 3])];
+    assert!(refused(vectors(likely)).contains("probability=False"));
+    let mut short = vectors(vec![]);
+    short[4] = floats("rho", &[1.5]);
+    assert!(refused(short).contains("6 coefficients and 1 rho are not of 3 support vectors and 3 classes"));
+}
+
 fn ints_of(name: &'static str, value: i64) -> Attribute<'static> {
     Attribute::new(name, AttributeValue::Int(value))
 }

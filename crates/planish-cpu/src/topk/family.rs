@@ -18,7 +18,7 @@ const ELEMENT_NS: f64 = 5.0;
 pub(crate) struct TopKFamily;
 
 fn plan(problem: &Problem) -> Option<TopK> {
-    let ([node], [x, ..], [values, places]) =
+    let ([node], [x, ..], [first, ..]) =
         (&problem.region.nodes[..], &problem.inputs[..], &problem.outputs[..])
     else {
         return None;
@@ -36,31 +36,42 @@ fn plan(problem: &Problem) -> Option<TopK> {
     let rank = x.rank() as i64;
     let axis = usize::try_from(if op.axis < 0 { op.axis + rank } else { op.axis }).ok()?;
     // The output has as many as are asked for, wherever the number comes from.
-    let k = *values.dims.get(axis)?;
+    let k = *first.dims.get(axis)?;
     let mut expected = x.dims.clone();
     *expected.get_mut(axis)? = k;
-    let output = |output| Ref::Node { node: 0, output };
+    // Either output may be one that nothing reads.
+    let output =
+        |output: u32| problem.region.outputs.iter().position(|known| *known == Ref::Node { node: 0, output });
+    let outputs = [output(0), output(1)];
+    let types = [x.dtype, DType::I64];
     let fits = node.inputs.first() == Some(&Some(Ref::Input(0)))
-        && problem.region.outputs == [output(0), output(1)]
         && k <= x.dims[axis]
-        && values.dims == expected
-        && places.dims == expected
-        && values.dtype == x.dtype
-        && places.dtype == DType::I64;
+        && outputs.iter().flatten().count() == problem.outputs.len()
+        && outputs.iter().zip(types).all(|(output, dtype)| {
+            output.is_none_or(|idx| {
+                let made = &problem.outputs[idx];
+                made.dims == expected && made.dtype == dtype
+            })
+        });
+    let stride = |output: Option<usize>, at: usize| output.map_or(0, |idx| problem.outputs[idx].strides[at]);
     let beside = (0..x.rank()).filter(|at| *at != axis).map(|at| Beside {
         len: x.dims[at],
         from: x.strides[at],
-        values: values.strides[at],
-        places: places.strides[at],
+        values: stride(outputs[0], at),
+        places: stride(outputs[1], at),
     });
-    fits.then(|| TopK {
+    if !fits {
+        return None;
+    }
+    Some(TopK {
         key_type,
         largest: op.largest,
         len: x.dims[axis],
         k,
         from: x.strides[axis],
-        values: values.strides[axis],
-        places: places.strides[axis],
+        outputs,
+        values: stride(outputs[0], axis),
+        places: stride(outputs[1], axis),
         beside: beside.collect(),
     })
 }
@@ -95,10 +106,11 @@ impl Work for TopK {
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let Shared { inputs, outputs, workspace } = shared;
+        let output = |place: Option<usize>| place.map_or(std::ptr::null_mut(), |idx| outputs[idx]);
         let arguments = TopKArguments {
             x: inputs[0],
-            values: outputs[0],
-            places: outputs[1].cast(),
+            values: output(self.outputs[0]),
+            places: output(self.outputs[1]).cast(),
             workspace: workspace.cast(),
         };
         // SAFETY: the caller grants what the operands span and the workspace that was asked for.

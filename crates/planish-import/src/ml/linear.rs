@@ -1,4 +1,4 @@
-//! Linear models and support vectors.
+//! Linear models.
 
 use planish_ir::ValueId;
 use planish_op as op;
@@ -107,81 +107,6 @@ pub(super) fn finish_classes(
     let scores = transform.apply(n, scores)?;
     let scores = n.cast(scores, DType::F32)?;
     n.alias(1, scores)
-}
-
-/// The sum over the support vectors, or where there are none a linear model.
-pub(super) fn svm_regressor(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
-    if PostTransform::of(n)? != PostTransform::None {
-        return Err(n.unsupported(Some("a post_transform of support vectors")));
-    }
-    let list = |n: &NodeImport<'_, '_>, name: &str| -> Result<Vec<f64>, ImportError> {
-        Ok(n.floats(name)?.unwrap_or_default().into_iter().map(f64::from).collect())
-    };
-    let rows = n.rows()?;
-    let rows = n.cast(rows, DType::F32)?;
-    let (coefficients, vectors) = (list(n, "coefficients")?, list(n, "support_vectors")?);
-    let n_supports = usize::try_from(n.int_or("n_supports", 0)?).unwrap_or(0);
-    let similar = if n_supports == 0 {
-        rows
-    } else {
-        if coefficients.len() != n_supports || vectors.is_empty() || !vectors.len().is_multiple_of(n_supports)
-        {
-            return Err(ImportError::invalid(format!("the lists are not of {n_supports} support vectors")));
-        }
-        similarity(n, rows, &vectors, n_supports)?
-    };
-    let coefficients = n.number_list("coefficients", DType::F32, &[coefficients.len(), 1], &coefficients)?;
-    let rho = list(n, "rho")?.first().copied().unwrap_or(0.0);
-    let rho = n.number_list("rho", DType::F32, &[1], &[rho])?;
-    let product = op::Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: false };
-    let mut score = n.temporary(product, &[Some(similar), Some(coefficients), Some(rho)])?;
-    if n.int_or("one_class", 0)? != 0 {
-        let (zero, inside, outside) = (
-            n.number("zero", DType::F32, 0.0)?,
-            n.number("in", DType::F32, 1.0)?,
-            n.number("out", DType::F32, -1.0)?,
-        );
-        let is_inside = n.temporary(op::Greater {}, &[Some(score), Some(zero)])?;
-        score = n.temporary(op::Where {}, &[Some(is_inside), Some(inside), Some(outside)])?;
-    }
-    n.alias(0, score)
-}
-
-/// The kernel function of every row with every support vector.
-fn similarity(n: &mut NodeImport<'_, '_>, rows: ValueId, vectors: &[f64], n_supports: usize) -> Made {
-    let parameters = n.floats("kernel_params")?.unwrap_or_default();
-    let parameter = |at: usize| f64::from(parameters.get(at).copied().unwrap_or(0.0));
-    let (gamma, offset, degree) = (parameter(0), parameter(1), parameter(2));
-    let vectors =
-        n.number_list("supports", DType::F32, &[n_supports, vectors.len() / n_supports], vectors)?;
-    let kernel = n.text("kernel_type")?.unwrap_or_else(|| "LINEAR".to_string());
-    if kernel == "RBF" {
-        // Differences first: the squares of rows far from 0 would swallow them.
-        let rows = n.unsqueeze(rows, vec![1])?;
-        let between = n.temporary(op::Sub {}, &[Some(rows), Some(vectors)])?;
-        let axes = n.int_vector("axes", vec![-1])?;
-        let squares = op::ReduceSumSquare { keepdims: false, noop_with_empty_axes: false };
-        let distance = n.temporary(squares, &[Some(between), Some(axes)])?;
-        let gamma = n.number("gamma", DType::F32, -gamma)?;
-        let exponent = n.mul_values(distance, gamma)?;
-        return n.temporary(op::Exp {}, &[Some(exponent)]);
-    }
-    let vectors = n.transpose(vectors, vec![1, 0])?;
-    let product = n.temporary(op::MatMul {}, &[Some(rows), Some(vectors)])?;
-    if kernel == "LINEAR" {
-        return Ok(product);
-    }
-    let (gamma, offset) = (n.number("gamma", DType::F32, gamma)?, n.number("offset", DType::F32, offset)?);
-    let scaled = n.mul_values(product, gamma)?;
-    let moved = n.add_values(scaled, offset)?;
-    match kernel.as_str() {
-        "POLY" => {
-            let degree = n.number("degree", DType::F32, degree)?;
-            n.temporary(op::Pow {}, &[Some(moved), Some(degree)])
-        }
-        "SIGMOID" => n.temporary(op::Tanh {}, &[Some(moved)]),
-        _ => Err(ImportError::invalid("attribute `kernel_type` must be LINEAR, POLY, RBF or SIGMOID")),
-    }
 }
 
 /// The node's output 0 made of `value` in f32.
