@@ -101,9 +101,16 @@ impl Factor {
 enum Finish {
     Sums,
     /// Both scales and a bias for each row.
-    Numbers { bias: Option<Source> },
+    Numbers {
+        bias: Option<Source>,
+    },
     /// The same, quantized again.
-    Integers { bias: Option<Source>, scale: Source, zero: Option<Source>, dtype: DType },
+    Integers {
+        bias: Option<Source>,
+        scale: Source,
+        zero: Option<Source>,
+        dtype: DType,
+    },
 }
 
 /// One product of the plan: where its factors begin, and the numbers of their lines.
@@ -232,9 +239,10 @@ impl Products {
                     column % axes[2].output,
                 ];
                 let along = |axis: usize| axes[axis].position(window[axis], taps[axis]);
-                *place = along(0).zip(along(1)).zip(along(2)).map(|((depth, height), width)| {
-                    (depth * axes[1].input + height) * axes[2].input + width
-                });
+                *place = along(0)
+                    .zip(along(1))
+                    .zip(along(2))
+                    .map(|((depth, height), width)| (depth * axes[1].input + height) * axes[2].input + width);
             }
             for channel in 0..self.k / n_taps {
                 for (at, to) in rows[channel * n_taps + tap].iter_mut().enumerate() {
@@ -264,9 +272,7 @@ impl Products {
         let left = unsafe { self.left.scale(shared, unit.left_line, row) };
         let bias = |bias: &Option<Source>| match bias {
             // SAFETY: one for each row of the output.
-            Some(bias) => unsafe {
-                bias.at(shared).cast::<f32>().add(unit.left_line + row).read_unaligned()
-            },
+            Some(bias) => unsafe { bias.at(shared).cast::<f32>().add(unit.left_line + row).read_unaligned() },
             None => 0.0,
         };
         let number = |at: usize, column: usize, bias: f32| {

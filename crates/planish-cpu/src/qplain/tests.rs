@@ -144,8 +144,13 @@ fn quantized(product: Op, bias: Option<Tensor>, to: Option<DType>, axes: [i64; 2
         (product, main),
     ];
     if to.is_some() {
-        let quantize =
-            op::QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 };
+        let quantize = op::QuantizeLinear {
+            precision: None,
+            output_dtype: None,
+            block_size: 0,
+            saturate: true,
+            axis: 1,
+        };
         nodes.push((quantize.into(), vec![node(2), input(6), input(7)]));
     }
     region(if to.is_some() { 8 } else { 6 }, constants, nodes)

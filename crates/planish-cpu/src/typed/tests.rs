@@ -410,7 +410,9 @@ fn grid(random: &mut Random, scale: DType, small: DType, shape: &[usize]) -> (Te
     // Powers of two and others; E8M0 holds the former alone.
     let scales: Vec<f64> = (0..n).map(|_| 0.25 + (random.unit() * 8.0).floor() / 8.0).collect();
     let scales = match scale {
-        DType::F8E8M0 => Tensor::from_codes(scale, shape, (0..n).map(|at| 125 + at as u8 % 5).collect()).unwrap(),
+        DType::F8E8M0 => {
+            Tensor::from_codes(scale, shape, (0..n).map(|at| 125 + at as u8 % 5).collect()).unwrap()
+        }
         _ => Tensor::from_f64s(scale, shape, &scales).unwrap(),
     };
     let zeros: Vec<f64> = match small.int_range() {
@@ -463,15 +465,23 @@ fn every_type_is_quantized_and_dequantized_on_every_grid() {
                 // Beyond the range at either end, halves, and what is no number.
                 let ends = [1e9, -1e9, 0.5, -1.5, f64::NAN, f64::INFINITY];
                 let n_ends = if wide == DType::I32 { 2 } else { ends.len() };
-                x.iter_mut().step_by(5).zip(ends.iter().cycle().take(n_ends * 3)).for_each(|(x, end)| *x = *end);
+                x.iter_mut()
+                    .step_by(5)
+                    .zip(ends.iter().cycle().take(n_ends * 3))
+                    .for_each(|(x, end)| *x = *end);
                 if wide == DType::I32 {
                     x.iter_mut().for_each(|x| *x = if x.is_finite() { x.round() } else { 7.0 });
                 }
                 let x = Input::Data(Tensor::from_f64s(wide, dims, &x).unwrap());
                 let (scales, zeros) = (Input::Data(scales), Input::Parameter(zeros));
                 for saturate in [true, false] {
-                    let quantize =
-                        op::QuantizeLinear { axis, saturate, block_size, output_dtype: None, precision: None };
+                    let quantize = op::QuantizeLinear {
+                        axis,
+                        saturate,
+                        block_size,
+                        output_dtype: None,
+                        precision: None,
+                    };
                     check_same_bits(quantize, &[x.clone(), scales.clone(), zeros.clone()]);
                 }
                 let precision = Some(DType::F32);
@@ -505,6 +515,10 @@ fn check_same_bits(op: impl Into<Op>, inputs: &[Input]) {
     for isa in Isa::available() {
         let got = trial.run(&TypedFamily, isa, &from, &to).unwrap();
         let same = got[0].bytes()[..] == trial.want[0].bytes()[..];
-        assert!(same, "{isa} {:?} from {from:?}: {:?}, not {:?}", trial.region.nodes[0].op, got[0], trial.want[0]);
+        assert!(
+            same,
+            "{isa} {:?} from {from:?}: {:?}, not {:?}",
+            trial.region.nodes[0].op, got[0], trial.want[0]
+        );
     }
 }
