@@ -238,8 +238,14 @@ impl Engine {
         self.inner.plan()
     }
 
-    /// Those of them that stay in pinned host memory and are brought to the GPU in every run
+    /// Bytes of weights that stay in pinned host memory and are brought to the GPU in every run
     /// ([`EngineOptions::weight_budget`]).
+    ///
+    /// ```
+    /// fn is_resident(engine: &planish::Engine) -> bool {
+    ///     engine.streamed_bytes() == 0
+    /// }
+    /// ```
     pub fn streamed_bytes(&self) -> usize {
         self.inner.streamed_bytes()
     }

@@ -96,6 +96,19 @@ pub fn matched(
 }
 
 /// The same, where the pattern is a small model: its inputs are named as the plugin's, and it has one output.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use planish::plugin::{Plugin, matched_by_model};
+/// use planish::{Error, Model};
+///
+/// fn with_rope(model: &Model, rope: &Arc<Plugin>) -> Result<Model, Error> {
+///     let (model, n_found) = matched_by_model(model, rope, &Model::open("rope_part.onnx")?)?;
+///     println!("{n_found} places take the plugin");
+///     Ok(model)
+/// }
+/// ```
 #[cfg(feature = "build")]
 pub fn matched_by_model(
     model: &crate::Model,

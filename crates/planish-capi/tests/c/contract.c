@@ -138,9 +138,6 @@ static PlanishEngine *opened(PlanishPlan *plan) {
     options.managed_weights = 1;
     REFUSED(planish_engine_new(again, &options, &engine), PLANISH_STATUS_BAD_OPTION, "managed weights");
     options.managed_weights = 0;
-    options.weight_budget = 1 << 20;
-    REFUSED(planish_engine_new(again, &options, &engine), PLANISH_STATUS_BAD_OPTION, "a weight budget");
-    options.weight_budget = 0;
     options.size = 3;
     REFUSED(planish_engine_new(again, &options, &engine), PLANISH_STATUS_BAD_OPTION, "sizeof(PlanishEngineOptions)");
     options.size = sizeof options;

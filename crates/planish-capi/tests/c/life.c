@@ -60,6 +60,11 @@ int main(int n, char **arguments) {
     OK(planish_plan_refit(stripped, model, &filled));
     MUST(planish_plan_is_checked(filled) == 1);
 
+    /* A budget for weights is for GPUs. */
+    PlanishEngineOptions options = {.size = sizeof options, .device = "cpu", .weight_budget = 1 << 20};
+    MUST(planish_engine_new(filled, &options, &engine) == PLANISH_STATUS_BAD_OPTION);
+    MUST(strstr(planish_error(), "a weight budget") != NULL);
+
     /* Other weights for a context that runs. */
     PlanishContext *context = NULL;
     float before[ROWS * CLASSES], after[ROWS * CLASSES];

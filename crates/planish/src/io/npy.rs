@@ -68,7 +68,7 @@ pub fn read(path: &Path, accept: Accept<'_>) -> Result<Tensor, Error> {
 ///
 /// # let path = std::env::temp_dir().join(format!("planish-doc-raw-{}.npy", std::process::id()));
 /// // numpy.save("x.npy", numpy.array([1, -2], ml_dtypes.bfloat16))
-/// let mut bytes = b"\x93NUMPY\x01\x00\x3b\x00{'descr': '|V2', 'fortran_order': False, 'shape': (2,), }\n".to_vec();
+/// let mut bytes = b"\x93NUMPY\x01\x00\x3a\x00{'descr': '|V2', 'fortran_order': False, 'shape': (2,), }\n".to_vec();
 /// bytes.extend([0x80, 0x3f, 0x00, 0xc0]);
 /// std::fs::write(&path, bytes).unwrap();
 /// let x = npy::read_as(&path, &npy::accept_all, &|_| Some(DType::BF16))?;
