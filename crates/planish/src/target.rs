@@ -70,6 +70,14 @@ impl BuildTarget {
             BuildTarget::Cpu(isa) => Ok(vec![Arc::new(Cpu::with_isa(*isa))]),
             #[cfg(feature = "cuda")]
             BuildTarget::Gpu(gpu) => {
+                let compiler = planish_cuda::offline::functions_of(planish_cuda::find::Which::Nvrtc);
+                compiler.map_err(|error| {
+                    let message = format!(
+                        "kernels for {} cannot be compiled here: {error}; `pip install nvidia-cuda-nvrtc` brings it",
+                        gpu.name
+                    );
+                    Error::new(ErrorKind::Lacking, message)
+                })?;
                 let times = timings.filter(|path| path.exists()).map(TimingCache::load).transpose()?;
                 let measured = times.as_ref().and_then(|times| {
                     times
