@@ -87,7 +87,7 @@ pub fn build(
             .then(|| sparsity::note(&graph, &plan, backends))
             .flatten();
         if backends.is_late(options.build_time) {
-            notes.push(unmeasured(&plan));
+            notes.extend(unmeasured(&plan));
         }
         if let (true, Some(spread)) = (options.strict, &spread) {
             let message = format!("--strict: {spread}; leave --strict out to accept it");
@@ -310,13 +310,16 @@ fn not_compared(steps: &[String]) -> Option<String> {
 }
 
 /// What the end of the build's time left to the cost model.
-fn unmeasured(plan: &Plan) -> String {
+fn unmeasured(plan: &Plan) -> Option<String> {
     let is_open =
         |evidence: &&Evidence| evidence.timings.len() > 1 && evidence.timings.iter().all(|t| !t.measured);
     let (n_open, n_all) = (plan.evidence.iter().filter(is_open).count(), plan.evidence.len());
-    format!(
-        "--build-time is over: nothing was measured for {n_open} of {n_all} steps, they go by the cost model"
-    )
+    let say = || {
+        format!(
+            "--build-time is over: nothing was measured for {n_open} of {n_all} steps, they go by the cost model"
+        )
+    };
+    (n_open > 0).then(say)
 }
 
 /// Tactics that could not be measured are named up to this many.

@@ -8,7 +8,7 @@
 //! timed by the device's own events around a replay: gaps between launches count as they will in a run. Their code is
 //! compiled on the other cores in the meantime.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::thread;
 use std::time::Instant;
 
@@ -20,12 +20,13 @@ use crate::backends::Backends;
 use crate::budget;
 use crate::code::Ahead;
 use crate::error::{BuildError, BuildErrorKind};
-use crate::lower::candidates::Choices;
+use crate::lower::candidates::{Alternative, Choices};
 use crate::lower::{Draft, DraftStep, Source};
 use crate::options::BuildOptions;
 use crate::price::cache::{TimingCache, TimingKey};
 use crate::price::policy::{
-    DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, TIMING_CORES, UNMEASURED, rounds,
+    DROP_RATIO, FEW_COMPILED_UP_TO, MAX_COMPILED, MAX_COMPILED_RATIO, MAX_DEVICE_ROTATION_BYTES,
+    MAX_PREDICTED_RATIO, SAVE_EVERY, TIMING_CORES, UNMEASURED, rounds,
 };
 use crate::price::trial::{Trial, TrialInputs};
 
@@ -97,7 +98,7 @@ pub(crate) fn measure(
         return Ok(());
     }
     let is_late = backends.is_late(options.build_time);
-    let ahead = Ahead::new(if is_late { Vec::new() } else { open_code(asked, backends, cache) });
+    let ahead = Ahead::new(if is_late { Vec::new() } else { open_code(asked, backends, options, cache) });
     let n_cores = thread::available_parallelism().map_or(1, usize::from);
     if n_cores < 2 * TIMING_CORES {
         ahead.finish(n_cores);
@@ -137,6 +138,7 @@ fn time(
             choices.refused.push(why);
             continue;
         }
+        let worth = worth_timing(&prices(choices, backend), is_few(backend, options));
         let mut open = Vec::new();
         for (at, alternative) in choices.list.iter_mut().enumerate() {
             if alternative.view {
@@ -145,7 +147,7 @@ fn time(
             let posed = problem.for_candidate(&alternative.candidate);
             let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
             // Not looked up either: whether another list had it measured must not change what this one says.
-            if alternative.ns > best * MAX_PREDICTED_RATIO {
+            if !worth[at] {
                 continue;
             }
             if let Some(entry) = cache.get(&key) {
@@ -260,20 +262,61 @@ fn rotation_bytes(draft: &Draft) -> usize {
 }
 
 /// What a time is kept under. A library's tactic has the library's version after it: another version may take another
-/// time for it, or not have it.
+/// time for it, or not have it. A device's time does not follow the threads of the host that asks for it, so that a cache
+/// serves hosts with other numbers of cores.
 fn timing_key(backend: &dyn Backend, device: &str, problem: &Problem, tactic: &Tactic) -> TimingKey {
     let mut name = tactic.to_string();
     for need in backend.tactic_needs(tactic) {
         name.push(' ');
         name.push_str(&need);
     }
-    TimingKey { device: device.to_string(), problem: problem.timing_key(), tactic: name }
+    let threads = match backend.memory_kind() {
+        MemoryKind::Device => 1,
+        MemoryKind::Host => problem.threads,
+    };
+    let problem = Problem { threads, ..problem.clone() }.timing_key();
+    TimingKey { device: device.to_string(), problem, tactic: name }
+}
+
+/// The price of each alternative with its source; views cost nothing and are never timed.
+fn prices(choices: &Choices, backend: &dyn Backend) -> Vec<Option<(f64, &'static str)>> {
+    let price = |a: &Alternative| (!a.view).then(|| (a.ns, backend.source(&a.candidate.tactic)));
+    choices.list.iter().map(price).collect()
+}
+
+/// Whether few candidates are looked at: on a device each is compiled first.
+fn is_few(backend: &dyn Backend, options: &BuildOptions) -> bool {
+    backend.memory_kind() == MemoryKind::Device && options.tune_level <= FEW_COMPILED_UP_TO
+}
+
+/// Which alternatives are timed, going by their prices and sources.
+fn worth_timing(prices: &[Option<(f64, &str)>], few: bool) -> Vec<bool> {
+    let best = prices.iter().flatten().map(|(ns, _)| *ns).fold(f64::INFINITY, f64::min);
+    let (ratio, most) =
+        if few { (MAX_COMPILED_RATIO, MAX_COMPILED) } else { (MAX_PREDICTED_RATIO, usize::MAX) };
+    let near = |price: &(usize, f64, &str)| price.1 <= best * ratio;
+    let mut order: Vec<(usize, f64, &str)> = prices
+        .iter()
+        .enumerate()
+        .filter_map(|(at, price)| price.map(|(ns, source)| (at, ns, source)))
+        .filter(near)
+        .collect();
+    order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut n_of: HashMap<&str, usize> = HashMap::new();
+    let mut worth = vec![false; prices.len()];
+    for (at, _, source) in order {
+        let n = n_of.entry(source).or_default();
+        *n += 1;
+        worth[at] = *n <= most;
+    }
+    worth
 }
 
 /// The code of all that is going to be measured on devices, each once, in the order in which it will be.
 fn open_code<'a>(
     asked: &[Asked<'_>],
     backends: Backends<'a>,
+    options: &BuildOptions,
     cache: &TimingCache,
 ) -> Vec<(&'a dyn Backend, Problem, Tactic)> {
     let mut seen = HashSet::new();
@@ -285,11 +328,8 @@ fn open_code<'a>(
             continue;
         };
         let device = backend.target().device;
-        let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
-        for alternative in &choices.list {
-            if alternative.view || alternative.ns > best * MAX_PREDICTED_RATIO {
-                continue;
-            }
+        let worth = worth_timing(&prices(choices, backend), is_few(backend, options));
+        for (alternative, _) in choices.list.iter().zip(worth).filter(|(_, worth)| *worth) {
             let posed = problem.for_candidate(&alternative.candidate);
             let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
             if cache.get(&key).is_none() && seen.insert((step.target, key.problem, key.tactic)) {
@@ -298,4 +338,32 @@ fn open_code<'a>(
         }
     }
     work
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_looks_at_few_of_each_source() {
+        let own = (0..40).map(|at| Some((100.0 + f64::from(at), "own")));
+        let rest = [
+            Some((199.0, "cudnn")),
+            Some((201.0, "cudnn")),
+            Some((399.0, "own")),
+            Some((401.0, "own")),
+            None,
+        ];
+        let prices: Vec<_> = own.rev().chain(rest).collect();
+        let few = worth_timing(&prices, true);
+        let kept: Vec<usize> = (0..prices.len()).filter(|&at| few[at]).collect();
+        assert_eq!(
+            kept,
+            (40 - MAX_COMPILED..=40).collect::<Vec<_>>(),
+            "the nearest of ours, and cuDNN's within twice"
+        );
+        let all = worth_timing(&prices, false);
+        assert_eq!(all.iter().filter(|worth| **worth).count(), 43);
+        assert!(!all[43] && !all[44], "beyond the ratio, and a view");
+    }
 }
