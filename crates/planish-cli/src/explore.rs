@@ -109,11 +109,12 @@ fn tell(plan: &Value, out: &mut dyn Write) -> Result<()> {
 /// The file's own plan, for whatever machine it is; a model is built.
 fn open(args: &Explore, path: &Path, model: Option<Model>) -> Result<(Plan, Option<Model>)> {
     if !load::is_plan(path) {
-        if model.is_some() {
+        let is_beside_another = model.is_some();
+        let model = Model::open(path)?;
+        if is_beside_another {
             bail!("--onnx is for a plan; {} is a model, whose graph is shown as it is", path.display());
         }
         load::check_device(args.building.device)?;
-        let model = Model::open(path)?;
         let made = load::build_in_memory(path, model.clone(), &args.building, args.no_cache)?;
         // Where names of sizes had to be taken apart, the model that was built is another one.
         let is_same = model.hash() == made.plan.record().header.source;

@@ -50,25 +50,28 @@ pub(crate) fn of(anatomy: &Anatomy<'_>) -> Vec<Hazard> {
     add(
         "fallback",
         pick(&|layer| layer.is_slow && !is_control(layer)),
-        &|n| format!("{n} steps run on the slow reference"),
+        &|n| count(n, "step runs on the slow reference", "steps run on the slow reference"),
         "no kernel takes them: `planish build --explain` says why; --strict refuses such plans",
     );
     add(
         "fallback",
         pick(&|layer| on_gpu && layer.backend != "cuda" && !layer.is_slow && is_kernel(layer)),
-        &|n| format!("{n} steps of a GPU plan run on the CPU"),
+        &|n| count(n, "step of a GPU plan runs on the CPU", "steps of a GPU plan run on the CPU"),
         "the device has no kernel for them: replace the operators, or compute them before and after the model",
     );
     add(
         "transfer",
         pick(&|layer| matches!(layer.step.kind, StepKind::Transfer)),
-        &|n| format!("{n} values travel between host and device in the middle of the run"),
+        &|n| {
+            let values = count(n, "value travels", "values travel");
+            format!("{values} between host and device in the middle of the run")
+        },
         "they go with the steps on the CPU: bring these onto the device first",
     );
     add(
         "reorder",
         pick(&is_reorder),
-        &|n| format!("{n} steps only move elements"),
+        &|n| count(n, "step only moves elements", "steps only move elements"),
         "transposes between layouts: export channels-last inputs, or remove Transpose nodes around the layers that they separate",
     );
     let tiny =
@@ -78,7 +81,7 @@ pub(crate) fn of(anatomy: &Anatomy<'_>) -> Vec<Hazard> {
         add(
             "tiny",
             tiny,
-            &|n| format!("{n} kernels take less than {TINY_US} us each"),
+            &|n| format!("{} less than {TINY_US} us each", count(n, "kernel takes", "kernels take")),
             "mostly overhead: a larger batch, or several requests in one run, spreads it",
         );
     }
@@ -90,14 +93,15 @@ pub(crate) fn of(anatomy: &Anatomy<'_>) -> Vec<Hazard> {
         "slow",
         pick(&|layer| anatomy.is_profiled && is_far(layer)),
         &|n| {
-            format!("{n} large steps are below {:.0} % of what the machine's peaks allow", 100.0 * FAR_BELOW)
+            let steps = count(n, "large step is", "large steps are");
+            format!("{steps} below {:.0} % of what the machine's peaks allow", 100.0 * FAR_BELOW)
         },
         "--tune-level 5 tries more kernels; another precision or sizes that are multiples of 8 may suit them better",
     );
     add(
         "tensor cores",
         pick(&|layer| layer.not_on_tensor_cores().is_some()),
-        &|n| format!("{n} products are not on tensor cores"),
+        &|n| count(n, "product is not on tensor cores", "products are not on tensor cores"),
         "each layer says why",
     );
     let low = plan.header.options.lines().find_map(|line| line.strip_prefix("precision="));
@@ -108,7 +112,7 @@ pub(crate) fn of(anatomy: &Anatomy<'_>) -> Vec<Hazard> {
                 layer.precision == "f32"
                     && layer.step.region.nodes.iter().any(|node| super::is_product(&node.op))
             }),
-            &|n| format!("{n} products stay in fp32"),
+            &|n| count(n, "product stays in fp32", "products stay in fp32"),
             "pinned, or no kernel of the plan's precision takes them: `planish build --explain`",
         );
     }
@@ -121,11 +125,18 @@ pub(crate) fn of(anatomy: &Anatomy<'_>) -> Vec<Hazard> {
     add(
         "not measured",
         pick(&is_predicted),
-        &|n| format!("the cost model chose the kernels of {n} steps, nothing was measured"),
+        &|n| {
+            let steps = count(n, "step", "steps");
+            format!("the cost model chose the kernels of {steps}, nothing was measured")
+        },
         "`planish build --tune-level 3` measures them",
     );
     hazards.sort_by(|a, b| b.share.unwrap_or(0.0).total_cmp(&a.share.unwrap_or(0.0)));
     hazards
+}
+
+fn count(n: usize, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
 }
 
 fn is_control(layer: &Layer<'_>) -> bool {

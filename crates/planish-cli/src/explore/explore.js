@@ -7,6 +7,8 @@ const read = (id) => { const e = at(id); return e ? JSON.parse(e.textContent) : 
 const plan = read("plan"), other = read("other");
 const layers = plan.layers, nodes = plan.nodes || null;
 const ROW = 26;
+// On paper lists hold all of their rows.
+let onPaper = false;
 
 function make(tag, className, text) {
   const e = document.createElement(tag);
@@ -37,8 +39,8 @@ class List {
   }
   draw() {
     const top = this.element.scrollTop, height = this.element.clientHeight;
-    this.first = Math.max(0, Math.floor(top / ROW) - 4);
-    this.last = Math.min(this.items.length, Math.ceil((top + height) / ROW) + 4);
+    this.first = onPaper ? 0 : Math.max(0, Math.floor(top / ROW) - 4);
+    this.last = onPaper ? this.items.length : Math.min(this.items.length, Math.ceil((top + height) / ROW) + 4);
     const n = Math.max(0, this.last - this.first);
     while (this.rows.length < n) this.rows.push(this.row());
     this.rows.forEach((row, k) => {
@@ -97,9 +99,12 @@ const columns = [
   ["GFLOP/s", "gflop_per_second", (l) => rate(l.gflop_per_second), "n"], ["GB/s", "gb_per_second", (l) => rate(l.gb_per_second), "n"],
   ["of roof", "roof_share", (l) => l.roof_share == null ? "–" : (100 * l.roof_share).toFixed(0) + " %", "n"],
 ];
+const hasPeaks = layers.some((layer) => layer.roof_share != null);
+const NO_PEAKS = "The machine's peaks are not known: planish doctor --measure finds them once.";
 const head = at("layers-head");
 columns.forEach(([title, key, , className]) => {
   const cell = make("span", className, title);
+  if (key === "roof_share" && !hasPeaks) cell.title = NO_PEAKS;
   cell.addEventListener("click", () => { order = { key, down: order.key === key ? !order.down : key !== "id" && key !== "name" }; update(); });
   head.append(cell);
 });
@@ -131,6 +136,8 @@ function drawLines() {
   // The lists begin below their headings, the canvas does not.
   const top = lines.getBoundingClientRect().top, down = (list) => list.element.getBoundingClientRect().top - top - list.element.scrollTop;
   const left = down(before), right = down(after);
+  g.save();
+  g.beginPath(); g.rect(0, Math.max(0, after.element.getBoundingClientRect().top - top), w, h); g.clip();
   for (let i = after.first; i < after.last; i++) place.set(after.items[i].id, (i + .5) * ROW + right);
   for (let i = before.first; i < before.last; i++) {
     const node = before.items[i];
@@ -140,6 +147,7 @@ function drawLines() {
     g.lineWidth = on ? 2 : 1;
     g.beginPath(); g.moveTo(0, y); g.bezierCurveTo(w / 2, y, w / 2, z, w, z); g.stroke();
   }
+  g.restore();
 }
 let linesAsked = false;
 before.drawn = after.drawn = () => {
@@ -299,6 +307,8 @@ plan.memory.values.slice(0, 40).forEach(([name, bytes, from, to]) => {
   row.append(make("td", "", name), make("td", "n", size(bytes)), make("td", "n", from), make("td", "n", to));
 });
 
+if (!hasPeaks) at("view-roof").append(make("p", "faint", NO_PEAKS));
+
 // Hazards.
 plan.hazards.forEach((hazard) => {
   const card = at("hazards").appendChild(make("div", "hazard"));
@@ -360,6 +370,13 @@ at("search").addEventListener("input", (e) => { words = e.target.value.toLowerCa
 at("clear").addEventListener("click", () => { only = null; update(); });
 if (other) at("changed").addEventListener("change", update);
 window.addEventListener("resize", redraw);
+function paper(is) {
+  onPaper = is;
+  [layerList, after, before, diffList].forEach((list) => list && list.draw());
+  redraw();
+}
+window.addEventListener("beforeprint", () => paper(true));
+window.addEventListener("afterprint", () => paper(false));
 update();
 open(location.hash.slice(1) && at("view-" + location.hash.slice(1)) ? location.hash.slice(1) : "layers");
 if (new URLSearchParams(location.search).has("layer")) choose(layers[+new URLSearchParams(location.search).get("layer")] || layers[0]);

@@ -7,8 +7,9 @@ use super::bitmap::Bitmap;
 use super::canvas::{Anchor, Canvas, Pen, Place, Svg, Words};
 use super::scale::Scale;
 
-/// The size in pixels, and what the edges leave for words.
-const WIDTH: f64 = 560.0;
+/// The size in pixels, and what the edges leave for words. As wide as a phone nearly is: words can be read there too, and three
+/// charts fit side by side on a desk.
+const WIDTH: f64 = 420.0;
 const PLOT_HEIGHT: f64 = 260.0;
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 16.0;
@@ -266,6 +267,6 @@ mod tests {
         let mut png = Vec::new();
         named.write_png(&mut png).unwrap();
         let read = image::load_from_memory(&png).unwrap();
-        assert_eq!((read.width(), read.height()), (1120, 704));
+        assert_eq!((read.width(), read.height()), (840, 704));
     }
 }

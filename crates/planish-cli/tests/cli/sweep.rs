@@ -25,7 +25,7 @@ fn a_sweep_is_a_table_plots_and_a_page_and_goes_on() {
     assert!(rows("throughput_over_batch.svg").starts_with("<svg "));
     let png = image::open(results.join("throughput_over_batch.png")).unwrap().to_rgb8();
     assert!(
-        png.width() == 1120 && png.pixels().any(|pixel| pixel.0 == [0, 0x72, 0xb2]),
+        png.width() == 840 && png.pixels().any(|pixel| pixel.0 == [0, 0x72, 0xb2]),
         "the first line is drawn"
     );
     let html = rows("report.html");
