@@ -18,10 +18,13 @@ impl std::fmt::Debug for Direct {
 
 /// The loop of a cast, for some pairs of types.
 pub(super) fn direct(from: DType, to: DType) -> Option<Direct> {
-    /// Cut towards zero; what is out of range is the lowest number, whose low bytes are zero.
+    /// Cut towards zero; what is out of range is the lowest number, whose low bytes are zero. `as` gives the lowest below the
+    /// range and 0 for NaN, whose low bytes are the same: one choice is left, and loops over it become vectors.
+    #[inline(always)]
     fn whole(x: f32) -> i32 {
         const TWO_TO_31: f32 = 2_147_483_648.0;
-        if (-TWO_TO_31..TWO_TO_31).contains(&x) { x as i32 } else { i32::MIN }
+        let cut = x as i32;
+        if x < TWO_TO_31 { cut } else { i32::MIN }
     }
     Some(Direct(match (from, to) {
         (DType::F32, DType::F16) => map1(rounded_f16),
