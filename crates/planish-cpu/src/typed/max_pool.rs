@@ -182,15 +182,22 @@ impl MaxPool {
                             continue;
                         }
                         let place = line + start * self.stride + tap * self.dilations[2] - self.pad;
-                        let (best, found) =
-                            (&mut best[start - first..end - first], &mut found[start - first..end - first]);
-                        for (col, (best, found)) in best.iter_mut().zip(found).enumerate() {
-                            let place = place + col * self.stride;
+                        let mut values = [T::LOWEST; COLUMNS];
+                        for (col, value) in values[..end - start].iter_mut().enumerate() {
+                            let from = at.x.cast::<T>().wrapping_add(base + place + col * self.stride);
                             // SAFETY: the columns of a tap are those at which it lies in the image.
-                            let value = unsafe { at.x.cast::<T>().add(base + place).read_unaligned() };
-                            let wins = value.beats(*best) | (*found < 0);
-                            *best = if wins { value } else { *best };
-                            *found = if wins { place as i32 } else { *found };
+                            *value = unsafe { from.read_unaligned() };
+                        }
+                        // Slices of one length, which the compiler makes vectors of.
+                        let columns = start - first..end - first;
+                        let (best, found) = (&mut best[columns.clone()], &mut found[columns]);
+                        let (values, found) = (&values[..best.len()], &mut found[..best.len()]);
+                        let (place, stride) = (place as i32, self.stride as i32);
+                        for col in 0..best.len() {
+                            let (value, known, at) = (values[col], best[col], found[col]);
+                            let wins = value.beats(known) | (at < 0);
+                            best[col] = if wins { value } else { known };
+                            found[col] = if wins { place.wrapping_add(col as i32 * stride) } else { at };
                         }
                     }
                 }
