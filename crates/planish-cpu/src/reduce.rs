@@ -2,7 +2,8 @@
 //! lie; running sums.
 //!
 //! Axes are joined as far as memory allows. If the innermost ones are reduced, vectors go along them and every
-//! result is a row's; if the innermost are kept, vectors go across and every lane is a result's. Sums are in
+//! result is a row's; if the innermost are kept, vectors go across and every lane is a result's; of pairs (complex
+//! numbers) a vector has the first elements, another the second ones. Sums are in
 //! f32 over blocks and in f64 beyond, so that their error does not grow with their length.
 
 mod arg;
@@ -54,6 +55,8 @@ enum Form {
     Along(usize),
     /// So many results lie side by side.
     Across(usize),
+    /// The same of neighbouring pairs, as complex numbers are.
+    Pairs(usize),
     /// Neither: element by element.
     Single,
 }
@@ -80,7 +83,12 @@ impl Reduce {
         let (mut kept, mut reduced) = (pick(false), pick(true));
         let n_reduced = reduced.iter().map(|outside| outside.dim).product();
         let vectors = reduction != Reduction::Prod;
+        let is_pair = reduced[..] == [Outside { dim: 2, from: 1, to: 1 }];
         let form = match (kept.last().copied(), reduced.last().copied()) {
+            (Some(Outside { dim, from: 2, to: 1 }), _) if vectors && is_pair => {
+                kept.pop();
+                Form::Pairs(dim)
+            }
             (_, Some(Outside { dim, from: 1, .. })) if vectors => {
                 reduced.pop();
                 Form::Along(dim)
@@ -98,13 +106,16 @@ impl Reduce {
     fn n_units(&self) -> usize {
         let n_kept: usize = self.kept.iter().map(|outside| outside.dim).product();
         match self.form {
-            Form::Across(width) => n_kept * width.div_ceil(self.isa.lanes()),
+            Form::Across(width) | Form::Pairs(width) => n_kept * width.div_ceil(self.isa.lanes()),
             Form::Along(_) | Form::Single => n_kept,
         }
     }
 
     fn per_task(&self) -> usize {
-        let lanes = if matches!(self.form, Form::Across(_)) { self.isa.lanes() } else { 1 };
+        let lanes = match self.form {
+            Form::Across(_) | Form::Pairs(_) => self.isa.lanes(),
+            Form::Along(_) | Form::Single => 1,
+        };
         (TASK_ELEMENTS / (self.n_reduced.max(1) * lanes)).max(1)
     }
 
@@ -201,6 +212,13 @@ impl<T: Term> SimdKernel for Run<'_, T> {
                         let first = unit % n_vectors * S::LANES;
                         let (from, to) = (self.from.add(from + first), self.to.add(to + first));
                         across::<S, T>(s, plan, from, to, width - first);
+                    }
+                    Form::Pairs(width) => {
+                        let n_vectors = width.div_ceil(S::LANES);
+                        let (from, to) = offsets(&plan.kept, unit / n_vectors);
+                        let first = unit % n_vectors * S::LANES;
+                        let (from, to) = (self.from.add(from + 2 * first), self.to.add(to + first));
+                        pairs::<S, T>(s, plan, from, to, (width - first).min(S::LANES));
                     }
                     Form::Single => {
                         let (from, to) = offsets(&plan.kept, unit);
@@ -304,6 +322,37 @@ unsafe fn across<S: Simd, T: Term>(s: S, plan: &Reduce, from: *const f32, to: *m
         s.store(mosts.as_mut_ptr(), most);
         for lane in 0..width.min(S::LANES) {
             *to.add(lane) = plan.finish(sums[lane], mosts[lane]);
+        }
+    }
+}
+
+/// The results of up to a vector of neighbouring pairs.
+///
+/// # Safety
+/// The pairs must be readable, and the results writable.
+#[inline(always)]
+unsafe fn pairs<S: Simd, T: Term>(s: S, plan: &Reduce, from: *const f32, to: *mut f32, n: usize) {
+    // SAFETY: the caller grants it.
+    unsafe {
+        let rest = (2 * n).saturating_sub(S::LANES);
+        let second = if rest > 0 { s.load_part(from.add(S::LANES), rest) } else { s.zero() };
+        let (even, odd) = s.unzip(s.load_part(from, 2 * n), second);
+        let mut most = s.splat(plan.worst());
+        if plan.needs_most() {
+            most = plan.extreme(s, plan.extreme(s, most, even), odd);
+        }
+        let sum = s.add(T::of(s, even, most), T::of(s, odd, most));
+        match plan.reduction {
+            Reduction::L1 | Reduction::Sum | Reduction::SumSquare => s.store_part(to, n, sum),
+            Reduction::Max | Reduction::Min => s.store_part(to, n, most),
+            _ => {
+                let (mut sums, mut mosts) = ([0f32; vecmath::MAX_LANES], [0f32; vecmath::MAX_LANES]);
+                s.store(sums.as_mut_ptr(), sum);
+                s.store(mosts.as_mut_ptr(), most);
+                for (lane, (sum, most)) in sums.into_iter().zip(mosts).take(n).enumerate() {
+                    *to.add(lane) = plan.finish(f64::from(sum), most);
+                }
+            }
         }
     }
 }

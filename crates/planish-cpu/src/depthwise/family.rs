@@ -20,6 +20,9 @@ use crate::team::Team;
 /// Taps outermost, channels innermost and rounded up to sixteen.
 pub(crate) const FORMAT: &str = "taps_by_channels16";
 
+/// Raised when the kernel changes.
+const REVISION: u32 = 4;
+
 /// `Conv` with as many groups as input channels, and what follows it element by element.
 #[derive(Debug)]
 pub(crate) struct DepthwiseFamily;
@@ -123,8 +126,12 @@ impl Family for DepthwiseFamily {
         if program(isa, &laid, &parts.epilogue).is_err() {
             return Vec::new();
         }
-        // Repeated channels are put together element by element.
-        let slower = if y.dims[1] == x.dims[1] { 1.0 } else { isa.lanes() as f64 };
+        // Repeated channels are put together: pairs by one instruction, others element by element.
+        let slower = match y.dims[1] / x.dims[1] {
+            1 => 1.0,
+            2 => 3.0,
+            _ => isa.lanes() as f64,
+        };
         let after = parts.epilogue.program.as_ref().map_or(0.0, cost_per_element);
         let mut packed = vec![None; problem.inputs.len()];
         packed[parts.weight] = Some(FORMAT.to_string());
@@ -132,7 +139,7 @@ impl Family for DepthwiseFamily {
         vec![Candidate {
             packed,
             ..Candidate::new(
-                Tactic::new(format!("depthwise_f32_{isa}"), 3),
+                Tactic::new(format!("depthwise_f32_{isa}"), REVISION),
                 inputs,
                 vec![Want::inside(Layout::ChannelsLast)],
                 expected_ns(isa, 2.0 * slower * plan.macs() as f64, bytes as f64, problem.threads)

@@ -90,15 +90,21 @@ pub(super) fn run<E: RowElements>(isa: Isa, call: &RowsCall<'_, E>) {
         (true, 5, 2) => isa.run(Sliding::<E, 5, 2>(call)),
         (true, 7, 1) => isa.run(Sliding::<E, 7, 1>(call)),
         (true, 7, 2) => isa.run(Sliding::<E, 7, 2>(call)),
-        _ if call.plan.multiplier <= 1 => isa.run(General::<E, false>(call)),
-        _ => isa.run(General::<E, true>(call)),
+        _ => match call.plan.multiplier {
+            0 | 1 => isa.run(General::<E, 1>(call)),
+            2 => isa.run(General::<E, 2>(call)),
+            _ => isa.run(General::<E, ANY>(call)),
+        },
     }
 }
 
 /// `K` taps along the row, `STRIDE` pixels apart, no dilation.
 struct Sliding<'a, E, const K: usize, const STRIDE: usize>(&'a RowsCall<'a, E>);
-/// Any taps, strides and dilations; `REPEATS` where an input channel has several output channels.
-struct General<'a, E, const REPEATS: bool>(&'a RowsCall<'a, E>);
+/// Any taps, strides and dilations; an input channel has `REPEATS` output channels.
+struct General<'a, E, const REPEATS: usize>(&'a RowsCall<'a, E>);
+
+/// As many output channels as the plan says.
+const ANY: usize = 0;
 
 /// A tile of one row with its channels still to be walked. Pointers are those of channel 0.
 pub(super) struct TileCall<'a, E: RowElements> {
@@ -196,7 +202,7 @@ impl<E: RowElements, const K: usize, const STRIDE: usize> SimdKernel for Sliding
     fn run<S: Simd>(self, s: S) {
         // Kernels that nobody asks for, and instruction sets whose registers a tile does not fit, have no code.
         if const { K > E::WIDEST_SLIDING || S::REGISTERS < 2 * TILE } {
-            return General::<E, false>(self.0).run(s);
+            return General::<E, 1>(self.0).run(s);
         }
         let Range { start, end } = self.0.channels;
         self.0.for_each_tile(
@@ -225,7 +231,7 @@ impl<E: RowElements, const K: usize, const STRIDE: usize> SimdKernel for Sliding
     }
 }
 
-impl<E: RowElements, const REPEATS: bool> SimdKernel for General<'_, E, REPEATS> {
+impl<E: RowElements, const REPEATS: usize> SimdKernel for General<'_, E, REPEATS> {
     type Output = ();
 
     #[inline(always)]
@@ -356,7 +362,7 @@ unsafe fn slide<
 /// # Safety
 /// The image must be readable and the output writable from channel `c` for `n` lanes.
 #[inline(always)]
-unsafe fn gather<S: Simd, E: RowElements, const REPEATS: bool, const PART: bool>(
+unsafe fn gather<S: Simd, E: RowElements, const REPEATS: usize, const PART: bool>(
     s: S,
     plan: &RowPlan,
     t: &TileCall<'_, E>,
@@ -380,10 +386,15 @@ unsafe fn gather<S: Simd, E: RowElements, const REPEATS: bool, const PART: bool>
                             continue;
                         }
                         let from = row.wrapping_add((pixel * width.stride + k * width.dilation) * t.in_pixel);
-                        let x = if REPEATS {
-                            repeated(s, t.elements, from, plan.multiplier, c, n)
-                        } else {
-                            t.elements.load::<S, PART>(s, from.wrapping_add(c), n)
+                        let x = match REPEATS {
+                            1 => t.elements.load::<S, PART>(s, from.wrapping_add(c), n),
+                            // Vectors of channels begin at even ones: half a vector, each lane twice.
+                            2 if S::LANES.is_multiple_of(2) => {
+                                let half =
+                                    t.elements.load::<S, true>(s, from.wrapping_add(c / 2), n.div_ceil(2));
+                                s.zip(half, half).0
+                            }
+                            _ => repeated(s, t.elements, from, plan.multiplier, c, n),
                         };
                         *sum = s.mul_add(x, tap, *sum);
                     }

@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when a kernel changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Reductions, searches for extremes and running sums of one f32 input.
 pub(crate) struct ReduceFamily;

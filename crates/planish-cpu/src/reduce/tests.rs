@@ -28,6 +28,8 @@ const SHAPES: &[&[usize]] = &[
     &[70, 1, 40],
     &[3, 0, 2],
     &[2, 200, 3],
+    &[3, 37, 2],
+    &[16, 2],
 ];
 
 macro_rules! all_reductions {

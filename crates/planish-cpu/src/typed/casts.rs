@@ -18,10 +18,16 @@ impl std::fmt::Debug for Direct {
 
 /// The loop of a cast, for some pairs of types.
 pub(super) fn direct(from: DType, to: DType) -> Option<Direct> {
-    /// Cut towards zero; what is out of range is the lowest number, whose low bytes are zero.
+    /// Cut towards zero; what is out of range, or no number, is the lowest number, whose low bytes are zero. Without `as`, whose
+    /// bounds keep loops from becoming vectors.
+    #[expect(clippy::manual_clamp, reason = "clamp hands on what is no number")]
+    #[inline(always)]
     fn whole(x: f32) -> i32 {
         const TWO_TO_31: f32 = 2_147_483_648.0;
-        if (-TWO_TO_31..TWO_TO_31).contains(&x) { x as i32 } else { i32::MIN }
+        const BELOW: f32 = 2_147_483_520.0;
+        // SAFETY: both bounds are numbers of i32, and what is no number becomes the lower one.
+        let cut = unsafe { x.max(-TWO_TO_31).min(BELOW).to_int_unchecked::<i32>() };
+        if x < TWO_TO_31 { cut } else { i32::MIN }
     }
     Some(Direct(match (from, to) {
         (DType::F32, DType::F16) => map1(rounded_f16),

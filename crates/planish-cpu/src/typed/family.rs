@@ -41,7 +41,7 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Plan> {
     if let Some(plan) = scatter::plan(problem, &args) {
         return dense(Box::new(plan), 2.0 * read);
     }
-    if let Some(plan) = max_pool::plan(problem, &args) {
+    if let Some(plan) = max_pool::plan(isa, problem, &args) {
         return dense(Box::new(plan), 4.0 + 2.0 * read);
     }
     if let Some(plan) = moves::plan(isa, problem, &args) {

@@ -9,12 +9,16 @@ use planish_tensor::DType;
 
 use super::args::Args;
 use crate::family::Work;
+use crate::isa::Isa;
 use crate::shared::Shared;
+use crate::simd::{Simd, SimdKernel};
 use crate::spatial::{AXES, Windows, units_per_task};
 use crate::team::Team;
 
 /// Taps of a task: some 20 µs.
 const TASK_TAPS: usize = 1 << 14;
+/// Columns of a row that are compared tap by tap: their best and its places stay in the first-level cache.
+const COLUMNS: usize = 64;
 
 /// Elements that are compared: a larger one wins, and NaN over every number.
 trait Ordered: Copy {
@@ -40,7 +44,7 @@ macro_rules! ordered_floats {
             const LOWEST: $float = $float::NEG_INFINITY;
             #[inline(always)]
             fn beats(self, other: $float) -> bool {
-                self > other || (self.is_nan() && !other.is_nan())
+                (self > other) | (self.is_nan() & !other.is_nan())
             }
         })*
     };
@@ -52,22 +56,28 @@ ordered_floats! { f32 f64 }
 /// The pool at given sizes, over dense operands.
 #[derive(Debug)]
 pub(super) struct MaxPool {
+    isa: Isa,
     dtype: DType,
     n_planes: usize,
     input: [usize; AXES],
     output: [usize; AXES],
-    /// Of each output place of an axis: the first place of the input, and how many.
-    taps: [Vec<(usize, usize)>; AXES],
+    /// Of each output place of the depth and the height: the first place of the input, and how many.
+    taps: [Vec<(usize, usize)>; 2],
+    /// Of each tap along the row: the columns of the output at which it lies in the image.
+    columns: Vec<Range<usize>>,
+    /// Of windows along the row, and what lies before the first column.
+    stride: usize,
+    pad: usize,
     dilations: [usize; AXES],
-    /// What one step along an axis adds to an index.
-    index_strides: [usize; AXES],
+    /// Whether places are counted as elements lie, and not along columns first.
+    is_in_order: bool,
     n_taps: usize,
     /// Which outputs there are: the values, the places.
     values: Option<usize>,
     places: Option<usize>,
 }
 
-pub(super) fn plan(problem: &Problem, args: &Args) -> Option<MaxPool> {
+pub(super) fn plan(isa: Isa, problem: &Problem, args: &Args) -> Option<MaxPool> {
     let [node] = &problem.region.nodes[..] else { return None };
     let Op::MaxPool(op) = &node.op else { return None };
     let x = args.operand(0)?;
@@ -92,7 +102,8 @@ pub(super) fn plan(problem: &Problem, args: &Args) -> Option<MaxPool> {
         && values.is_none_or(|idx| problem.outputs[idx].dtype == x.dtype)
         && places.is_none_or(|idx| problem.outputs[idx].dtype == DType::I64)
         && values.is_some() as usize + places.is_some() as usize == problem.outputs.len();
-    if !fits {
+    let plane = x.dims.get(2..)?.iter().try_fold(1usize, |len, dim| len.checked_mul(*dim))?;
+    if !fits || i32::try_from(plane).is_err() {
         return None;
     }
     let input = windows.axes.map(|axis| axis.input);
@@ -101,18 +112,24 @@ pub(super) fn plan(problem: &Problem, args: &Args) -> Option<MaxPool> {
         (axis.position(window, start).unwrap_or(0), end - start)
     };
     let all = |axis: &PlacedAxis| (0..axis.output).map(|window| taps(axis, window)).collect();
-    let index_strides = match op.storage_order {
-        0 => [input[1] * input[2], input[2], 1],
-        _ => [1, input[0], input[0] * input[1]],
-    };
+    let width = &windows.axes[2];
+    let columns = (0..width.kernel).map(|tap| {
+        let is_inside = |window: &usize| width.taps(*window).contains(&tap);
+        let start = (0..width.output).find(is_inside).unwrap_or(0);
+        start..(start..width.output).find(|window| !is_inside(window)).unwrap_or(width.output)
+    });
     Some(MaxPool {
+        isa,
         dtype: x.dtype,
         n_planes: x.dims[0] * x.dims[1],
         input,
         output: windows.axes.map(|axis| axis.output),
-        taps: [all(&windows.axes[0]), all(&windows.axes[1]), all(&windows.axes[2])],
+        taps: [all(&windows.axes[0]), all(&windows.axes[1])],
+        columns: columns.collect(),
+        stride: width.stride,
+        pad: width.pad_begin,
         dilations: windows.axes.map(|axis| axis.dilation),
-        index_strides,
+        is_in_order: op.storage_order == 0,
         n_taps: windows.n_taps(),
         values,
         places,
@@ -138,55 +155,112 @@ impl MaxPool {
         let all = at;
         team.for_each(n_rows.div_ceil(per_task), &|task| {
             let at = &all;
-            for row in task.idx * per_task..((task.idx + 1) * per_task).min(n_rows) {
-                // SAFETY: granted by the caller; rows are written by one task each.
-                unsafe { self.row::<T>(*at, row) };
-            }
+            let rows = task.idx * per_task..((task.idx + 1) * per_task).min(n_rows);
+            self.isa.run(Rows::<T> { plan: self, at: *at, rows, element: std::marker::PhantomData });
         });
     }
 
-    /// One row of both outputs.
+    /// One row of both outputs, some columns at a time.
     ///
     /// # Safety
     /// As for `Work::run`.
+    #[inline(always)]
     unsafe fn row<T: Ordered>(&self, at: Pointers, row: usize) {
         let (rest, height) = (row / self.output[1], row % self.output[1]);
         let (plane, depth) = (rest / self.output[0], rest % self.output[0]);
-        let plane_len: usize = self.input.iter().product();
-        let (d_first, n_d) = self.taps[0][depth];
-        let (h_first, n_h) = self.taps[1][height];
-        let [d_step, h_step, w_step] = self.dilations;
-        let base = plane * plane_len;
-        for (col, &(w_first, n_w)) in self.taps[2].iter().enumerate() {
-            let mut best = T::LOWEST;
-            let mut found: Option<[usize; AXES]> = None;
-            for d in (0..n_d).map(|tap| d_first + tap * d_step) {
-                for h in (0..n_h).map(|tap| h_first + tap * h_step) {
-                    let line = base + (d * self.input[1] + h) * self.input[2];
-                    for w in (0..n_w).map(|tap| w_first + tap * w_step) {
-                        // SAFETY: the windows were placed in the image.
-                        let value = unsafe { at.x.cast::<T>().add(line + w).read_unaligned() };
-                        if value.beats(best) || found.is_none() {
-                            best = value;
-                            found = Some([d, h, w]);
+        let base = plane * self.plane_len();
+        for first in (0..self.output[2]).step_by(COLUMNS) {
+            let n = (self.output[2] - first).min(COLUMNS);
+            let (mut best, mut found) = ([T::LOWEST; COLUMNS], [-1i32; COLUMNS]);
+            // Taps outermost, as the first of equal ones wins; columns innermost, so that loops become vectors.
+            for d in self.positions(0, depth) {
+                for h in self.positions(1, height) {
+                    let line = (d * self.input[1] + h) * self.input[2];
+                    for (tap, columns) in self.columns.iter().enumerate() {
+                        let (start, end) = (columns.start.max(first), columns.end.min(first + n));
+                        if start >= end {
+                            continue;
+                        }
+                        let place = line + start * self.stride + tap * self.dilations[2] - self.pad;
+                        let mut values = [T::LOWEST; COLUMNS];
+                        for (col, value) in values[..end - start].iter_mut().enumerate() {
+                            let from = at.x.cast::<T>().wrapping_add(base + place + col * self.stride);
+                            // SAFETY: the columns of a tap are those at which it lies in the image.
+                            *value = unsafe { from.read_unaligned() };
+                        }
+                        // Slices of one length, which the compiler makes vectors of.
+                        let columns = start - first..end - first;
+                        let (best, found) = (&mut best[columns.clone()], &mut found[columns]);
+                        let (values, found) = (&values[..best.len()], &mut found[..best.len()]);
+                        let (place, stride) = (place as i32, self.stride as i32);
+                        for col in 0..best.len() {
+                            let (value, known, at) = (values[col], best[col], found[col]);
+                            let wins = value.beats(known) | (at < 0);
+                            best[col] = if wins { value } else { known };
+                            found[col] = if wins { place.wrapping_add(col as i32 * stride) } else { at };
                         }
                     }
                 }
             }
-            let out = row * self.output[2] + col;
+            let out = row * self.output[2] + first;
             // SAFETY: granted by the caller.
             unsafe {
                 if self.values.is_some() {
-                    at.values.cast::<T>().add(out).write_unaligned(best);
+                    let to = at.values.cast::<T>().add(out);
+                    best[..n].iter().enumerate().for_each(|(col, best)| to.add(col).write_unaligned(*best));
                 }
                 if self.places.is_some() {
-                    let index = found.map_or(-1, |[d, h, w]| {
-                        let [by_d, by_h, by_w] = self.index_strides;
-                        (base + d * by_d + h * by_h + w * by_w) as i64
-                    });
-                    at.places.cast::<i64>().add(out).write_unaligned(index);
+                    let to = at.places.cast::<i64>().add(out);
+                    for (col, found) in found[..n].iter().enumerate() {
+                        to.add(col).write_unaligned(self.index(base, *found));
+                    }
                 }
             }
+        }
+    }
+
+    /// What is told of a place in a plane that begins at `base`; -1 of none.
+    #[inline(always)]
+    fn index(&self, base: usize, place: i32) -> i64 {
+        match usize::try_from(place) {
+            Err(_) => -1,
+            Ok(place) if self.is_in_order => (base + place) as i64,
+            Ok(place) => {
+                let (rest, w) = (place / self.input[2], place % self.input[2]);
+                let (d, h) = (rest / self.input[1], rest % self.input[1]);
+                (base + d + (h + w * self.input[1]) * self.input[0]) as i64
+            }
+        }
+    }
+
+    fn plane_len(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// The places of the input under a window of the depth or the height.
+    #[inline(always)]
+    fn positions(&self, axis: usize, window: usize) -> impl Iterator<Item = usize> {
+        let ((first, n), step) = (self.taps[axis][window], self.dilations[axis]);
+        (0..n).map(move |tap| first + tap * step)
+    }
+}
+
+/// Some rows of both outputs.
+struct Rows<'a, T> {
+    plan: &'a MaxPool,
+    at: Pointers,
+    rows: Range<usize>,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Ordered> SimdKernel for Rows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for row in self.rows {
+            // SAFETY: granted by the caller of `MaxPool::pool`; rows are written by one task each.
+            unsafe { self.plan.row::<T>(self.at, row) };
         }
     }
 }

@@ -250,6 +250,8 @@ fn the_largest_and_where_it_was() {
         (vec![1, 1, 9, 9], vec![3, 2], vec![], vec![1, 0, 1, 1], vec![2, 3]),
         (vec![1, 2, 11], vec![3], vec![2], vec![1, 1], vec![]),
         (vec![1, 1, 4, 5, 6], vec![2, 2, 2], vec![], vec![], vec![]),
+        (vec![1, 1, 3, 150], vec![2, 3], vec![1, 1], vec![0, 1, 0, 1], vec![]),
+        (vec![1, 1, 2, 140], vec![1, 90], vec![1, 1], vec![0, 45, 0, 45], vec![]),
     ] {
         for dtype in [DType::F32, DType::F64, DType::I8, DType::U8] {
             for storage_order in [0, 1] {
