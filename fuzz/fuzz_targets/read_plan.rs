@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use planish_plan::{Plan, seal};
+use planish_plan::{Plan, seal, seal_packed};
 use planish_tensor::Bytes;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -20,6 +20,10 @@ fuzz_target!(|bytes: &[u8]| {
         section.to_vec()
     });
     check(seal(&coded, rest));
+    // As a plan without weights, whose code is packed; what it unpacks to is the first number of the weights.
+    if let Some((len, sums)) = rest.split_first_chunk::<4>() {
+        check(seal_packed(&coded, sums, u32::from_le_bytes(*len).into()));
+    }
 });
 
 fn check(bytes: Vec<u8>) {

@@ -8,8 +8,10 @@
 //! 24   4   version of the program's encoding
 //! 28   4   1 if the weights' data was left out, else 0
 //! 32  32   BLAKE3 of bytes 0 to 32 and of the table
-//! 64  64   for each section: kind (4), zero (4), offset (8), length (8), zero (8), checksum (32)
+//! 64  64   for each section: kind (4), zero (4), offset (8), length (8), unpacked length (8), checksum (32)
 //! ```
+//!
+//! The unpacked length is zero but for packed code ([`crate::packed`]), which files of version 6 have and no others.
 //!
 //! Numbers are little endian. Each section starts at a multiple of 64 after the one before, the bytes between
 //! are zero, and the file ends with the last one. All kinds are there, each once, in the order of [`Section`];
@@ -21,6 +23,7 @@ use std::ops::Range;
 
 use crate::codec::Reader;
 use crate::error::{PlanError, PlanErrorKind, Result};
+use crate::packed::Packed;
 
 /// The first bytes of every plan file.
 pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
@@ -30,6 +33,9 @@ pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
 /// did not say which weight is which constant of the graph, version 3 not which weights are stored in 16 bits, version 4
 /// had no pairs of the user's own, no types of inputs and outputs in the header, and always its weights' data.
 pub(crate) const FORMAT_VERSION: u32 = 5;
+
+/// The version of files whose code is packed: those without weights that have any. All else is as in [`FORMAT_VERSION`].
+pub(crate) const PACKED_VERSION: u32 = 6;
 
 /// The oldest version whose header, list of weights and graph are read. Older ones must be built from the model.
 pub(crate) const OLDEST_FORMAT: u32 = 4;
@@ -112,9 +118,13 @@ impl Digests {
         Section::Sums,
     ];
 
-    /// Those that the table of a file names, or of all of it up to the weights' data.
-    pub(crate) fn in_table(bytes: &[u8]) -> Digests {
+    /// Those that the table of a file names, or of all of it up to the weights' data. Code that is packed there counts by
+    /// what it is when it is not.
+    pub(crate) fn in_table(bytes: &[u8], packed: Option<&Packed>) -> Digests {
         Digests(Box::new(Digests::OF.map(|section| {
+            if let (Section::Code, Some(packed)) = (section, packed) {
+                return packed.of;
+            }
             let at = sum_at(section);
             let mut sum = [0; SUM];
             sum.copy_from_slice(&bytes[at..at + SUM]);
@@ -175,8 +185,9 @@ pub(crate) enum Data {
     LeftOut(Vec<u8>),
 }
 
-/// Everything of the file up to the weights' data, which follow at once.
-pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: Data) -> Vec<u8> {
+/// Everything of the file up to the weights' data, which follow at once. Packed code takes the place of the code in
+/// `coded`.
+pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: Data, packed: Option<&Packed>) -> Vec<u8> {
     let (sums, data_len, flags) = match data {
         Data::Here(sums, len) => (sums, len, 0),
         Data::LeftOut(sums) => (sums, 0, LEFT_OUT),
@@ -186,16 +197,20 @@ pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: Data) -> Vec<u8> {
     let mut table = Vec::new();
     let mut body: Vec<u8> = Vec::new();
     for (section, bytes) in Section::ALL.into_iter().zip(coded.iter().chain([&sums])) {
-        write_entry(&mut table, section, start + body.len(), bytes.len(), blake3::hash(bytes));
+        let packed = packed.filter(|_| section == Section::Code);
+        let (bytes, unpacked) = packed.map_or((bytes, 0), |packed| (&packed.bytes, packed.len));
+        let range = start + body.len()..start + body.len() + bytes.len();
+        write_entry(&mut table, section, range, unpacked, blake3::hash(bytes));
         body.extend_from_slice(bytes);
         body.resize(body.len().next_multiple_of(ALIGNMENT), 0);
     }
     let data_start = start + body.len();
-    write_entry(&mut table, Section::Data, data_start, data_len, blake3::hash(&sums));
+    write_entry(&mut table, Section::Data, data_start..data_start + data_len, 0, blake3::hash(&sums));
 
     let mut bytes = Vec::with_capacity(start + body.len());
     bytes.extend_from_slice(&MAGIC);
-    bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    let version = if packed.is_some() { PACKED_VERSION } else { FORMAT_VERSION };
+    bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&(Section::ALL.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&(data_start as u64 + data_len as u64).to_le_bytes());
     bytes.extend_from_slice(&PROGRAM_VERSION.to_le_bytes());
@@ -207,12 +222,12 @@ pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: Data) -> Vec<u8> {
     bytes
 }
 
-fn write_entry(table: &mut Vec<u8>, section: Section, offset: usize, len: usize, sum: blake3::Hash) {
+fn write_entry(table: &mut Vec<u8>, section: Section, at: Range<usize>, unpacked: u64, sum: blake3::Hash) {
     table.extend_from_slice(&(section as u32).to_le_bytes());
     table.extend_from_slice(&[0; 4]);
-    table.extend_from_slice(&(offset as u64).to_le_bytes());
-    table.extend_from_slice(&(len as u64).to_le_bytes());
-    table.extend_from_slice(&[0; 8]);
+    table.extend_from_slice(&(at.start as u64).to_le_bytes());
+    table.extend_from_slice(&(at.len() as u64).to_le_bytes());
+    table.extend_from_slice(&unpacked.to_le_bytes());
     table.extend_from_slice(sum.as_bytes());
 }
 
@@ -239,6 +254,8 @@ pub(crate) struct Table {
     pub(crate) program_version: u32,
     /// Whether the weights' data was left out.
     pub(crate) is_stripped: bool,
+    /// How long the code is, where it is packed.
+    unpacked: Option<u64>,
     ranges: [Range<usize>; Section::ALL.len()],
 }
 
@@ -268,10 +285,10 @@ impl Table {
         }
         let cut = || truncated(bytes.len(), "ends within its first bytes");
         let version = u32_at(bytes, 8).ok_or_else(cut)?;
-        if !(OLDEST_FORMAT..=FORMAT_VERSION).contains(&version) {
+        if !(OLDEST_FORMAT..=PACKED_VERSION).contains(&version) {
             let what =
-                format!("the plan has format version {version}, this Planish reads version {FORMAT_VERSION}");
-            let kind = match version < FORMAT_VERSION {
+                format!("the plan has format version {version}, this Planish reads version {PACKED_VERSION}");
+            let kind = match version < OLDEST_FORMAT {
                 true => PlanErrorKind::OlderFormat,
                 false => PlanErrorKind::NewerFormat,
             };
@@ -297,7 +314,8 @@ impl Table {
         let mut end = PREFIX + table.len();
         for (idx, section) in Section::ALL.into_iter().enumerate() {
             let at = PREFIX + ENTRY * idx;
-            ranges[idx] = read_entry(bytes, at, section, end)?;
+            let may_be_packed = version == PACKED_VERSION && section == Section::Code;
+            ranges[idx] = read_entry(bytes, at, section, end, may_be_packed)?;
             end = ranges[idx].end;
         }
         if end != bytes.len() {
@@ -308,7 +326,13 @@ impl Table {
             let what = "the weights are there, and said to be left out";
             return Err(PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Data.name()));
         }
-        Ok(Table { format_version: version, program_version, is_stripped, ranges })
+        if version == PACKED_VERSION && !is_stripped {
+            let what = "the code is packed in a file that has its weights";
+            return Err(PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Code.name()));
+        }
+        let entry = PREFIX + ENTRY * (Section::Code as usize - 1);
+        let unpacked = u64_at(bytes, entry + 24).filter(|_| version == PACKED_VERSION);
+        Ok(Table { format_version: version, program_version, is_stripped, unpacked, ranges })
     }
 
     /// The coded sections and the weights' data of a file: what [`crate::seal`] takes.
@@ -324,6 +348,16 @@ impl Table {
     pub(crate) fn bytes<'a>(&self, bytes: &'a [u8], section: Section) -> &'a [u8] {
         // `read` saw that the ranges lie inside.
         &bytes[self.range(section)]
+    }
+
+    /// Whether this version of Planish knows all of the file, its program's version apart.
+    pub(crate) fn is_current(&self) -> bool {
+        [FORMAT_VERSION, PACKED_VERSION].contains(&self.format_version)
+    }
+
+    /// What the section of code holds where it is packed, and how.
+    pub(crate) fn unpacked(&self, bytes: &[u8]) -> Result<Option<(Packed, Vec<u8>)>> {
+        self.unpacked.map(|len| Packed::unpack(self.bytes(bytes, Section::Code), len)).transpose()
     }
 
     /// A section, to be decoded.
@@ -363,13 +397,19 @@ fn sum_at(section: Section) -> usize {
 }
 
 /// The range of a section, which starts after `end` with nothing but zeros between.
-fn read_entry(bytes: &[u8], at: usize, section: Section, end: usize) -> Result<Range<usize>> {
+fn read_entry(
+    bytes: &[u8],
+    at: usize,
+    section: Section,
+    end: usize,
+    may_be_packed: bool,
+) -> Result<Range<usize>> {
     let malformed = || {
         let what = format!("the entry of the {} is not as it must be", section.name());
         PlanError::new(PlanErrorKind::Malformed, what).at(at)
     };
-    let reserved = (u32_at(bytes, at + 4), u64_at(bytes, at + 24));
-    if u32_at(bytes, at) != Some(section as u32) || reserved != (Some(0), Some(0)) {
+    let is_plain = may_be_packed || u64_at(bytes, at + 24) == Some(0);
+    if u32_at(bytes, at) != Some(section as u32) || u32_at(bytes, at + 4) != Some(0) || !is_plain {
         return Err(malformed());
     }
     let number = |at| u64_at(bytes, at).and_then(|value| usize::try_from(value).ok()).ok_or_else(malformed);

@@ -6,11 +6,13 @@ use std::thread;
 
 use planish_tensor::Bytes;
 
+use crate::codec::Reader;
 use crate::codec::{WeightEntry, WeightList, from_section, to_section};
 use crate::container::{
     self, ALIGNMENT, ChunkSums, Data, Digests, FORMAT_VERSION, PROGRAM_VERSION, Section, Table,
 };
 use crate::error::{PlanError, PlanErrorKind, Result};
+use crate::packed::Packed;
 use crate::recipe::Recipe;
 use crate::record::{Certificate, Check, Plan, Ports, Weight};
 use crate::stripped::Stripped;
@@ -40,12 +42,21 @@ pub fn seal(coded: &[Vec<u8>; Section::N_CODED], data: &[u8]) -> Vec<u8> {
     let mut sums = ChunkSums::default();
     sums.update(data);
     let (sums, len) = sums.finish();
-    let mut bytes = container::head(coded, Data::Here(sums, len));
+    let mut bytes = container::head(coded, Data::Here(sums, len), None);
     bytes.extend_from_slice(data);
     bytes
 }
 
-/// The opposite of [`seal`].
+/// The same without the weights, of which the checksums are given, and with packed code in the place of the code, said to
+/// be so long when it is unpacked.
+#[doc(hidden)]
+pub fn seal_packed(coded: &[Vec<u8>; Section::N_CODED], sums: &[u8], unpacked: u64) -> Vec<u8> {
+    let bytes = coded[Section::Code as usize - 1].clone();
+    let packed = Packed { bytes, len: unpacked, of: Default::default() };
+    container::head(coded, Data::LeftOut(sums.to_vec()), Some(&packed))
+}
+
+/// The opposite of [`seal`]; packed code stays so.
 #[doc(hidden)]
 pub fn unseal(bytes: &[u8]) -> Result<([Vec<u8>; Section::N_CODED], Vec<u8>)> {
     Ok(Table::read(bytes)?.unseal(bytes))
@@ -114,25 +125,27 @@ impl Plan {
 
     /// The checksum of the table of sections.
     pub(crate) fn table_sum(&self) -> Result<[u8; 32]> {
-        Ok(container::table_sum_of(&self.encode()?))
+        Ok(container::table_sum_of(&self.encode()?.0))
     }
 
     /// Makes these the findings of a self-check of this very plan: whatever of it changes after this, the certificate
     /// is no longer its own.
     pub fn certify(&mut self, checks: Vec<Check>) -> Result<()> {
         self.certificate = Certificate::new(checks);
-        self.certificate.of = Some(Digests::in_table(&self.encode()?));
+        let (head, packed) = self.encode()?;
+        self.certificate.of = Some(Digests::in_table(&head, packed.as_ref()));
         Ok(())
     }
 
     /// The file up to the weights' data.
     fn head(&self) -> Result<Vec<u8>> {
-        let head = self.encode()?;
-        check_certificate(&self.certificate, &head)?;
+        let (head, packed) = self.encode()?;
+        check_certificate(&self.certificate, &head, packed.as_ref())?;
         Ok(head)
     }
 
-    fn encode(&self) -> Result<Vec<u8>> {
+    /// The same without a look at the certificate, and how its code is packed, if it is.
+    fn encode(&self) -> Result<(Vec<u8>, Option<Packed>)> {
         self.validate()?;
         let entry = |(idx, weight): (usize, &Weight)| WeightEntry {
             name: weight.name.clone(),
@@ -163,13 +176,16 @@ impl Plan {
                 Data::Here(sums, len)
             }
         };
-        Ok(container::head(&coded, data))
+        let packed =
+            self.stripped.as_ref().and_then(|stripped| stripped.packed(&coded[Section::Code as usize - 1]));
+        Ok((container::head(&coded, data, packed.as_ref()), packed))
     }
 
     /// Whether the plan is the very one that its certificate was made for.
     pub fn certificate_holds(&self) -> Result<bool> {
-        let head = self.encode()?;
-        Ok(self.certificate.of.is_some() && check_certificate(&self.certificate, &head).is_ok())
+        let (head, packed) = self.encode()?;
+        let held = check_certificate(&self.certificate, &head, packed.as_ref());
+        Ok(self.certificate.of.is_some() && held.is_ok())
     }
 
     /// The weights' data, with the zeros that bring each weight to its place.
@@ -191,7 +207,7 @@ fn open(path: &Path, trust: Trust) -> Result<Plan> {
 fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
     let table = Table::read(bytes)?;
     let (Recipe { header, weights, graph, constants, stripped }, ports) = Recipe::read(bytes, &table)?;
-    if table.format_version != FORMAT_VERSION {
+    if !table.is_current() {
         let (other, producer) = (table.format_version, &header.producer);
         let what = format!(
             "the plan has format version {other}, built by Planish {producer}; this one runs version {FORMAT_VERSION}"
@@ -206,6 +222,13 @@ fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
         return Err(PlanError::new(PlanErrorKind::OtherProgram, what));
     }
     let (roles, program) = from_section(table.reader(bytes, Section::Program))?;
+    let unpacked = table.unpacked(bytes)?;
+    let code = match &unpacked {
+        Some((_, plain)) => Reader::new(plain, table.range(Section::Code).start, Section::Code.name()),
+        None => table.reader(bytes, Section::Code),
+    };
+    let code = from_section(code)?;
+    let packed = unpacked.map(|(packed, _)| packed);
     let plan = Plan {
         header,
         roles,
@@ -215,23 +238,23 @@ fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
         constants,
         evidence: from_section(table.reader(bytes, Section::Evidence))?,
         certificate: from_section(table.reader(bytes, Section::Certificate))?,
-        code: from_section(table.reader(bytes, Section::Code))?,
-        stripped,
+        code,
+        stripped: stripped.map(|stripped| Stripped { code: packed.clone(), ..stripped }),
     };
     plan.validate()?;
     if ports != Ports::of(&plan.program) {
         let what = "the inputs and outputs are not those of the program";
         return Err(PlanError::new(PlanErrorKind::Inconsistent, what).in_section(Section::Header.name()));
     }
-    check_certificate(&plan.certificate, bytes)?;
+    check_certificate(&plan.certificate, bytes, packed.as_ref())?;
     check_data(bytes, &table, &plan.weights, trust)?;
     Ok(plan)
 }
 
 /// Refuses a certificate that was made for another plan; `bytes` have the table of the plan that it came with.
-fn check_certificate(certificate: &Certificate, bytes: &[u8]) -> Result<()> {
+fn check_certificate(certificate: &Certificate, bytes: &[u8], packed: Option<&Packed>) -> Result<()> {
     let of = certificate.of.as_ref();
-    match of.and_then(|of| of.differs_from(&Digests::in_table(bytes))) {
+    match of.and_then(|of| of.differs_from(&Digests::in_table(bytes, packed))) {
         None => Ok(()),
         Some(section) => {
             let what = format!("the certificate was made for a plan with another {}", section.name());

@@ -6,6 +6,7 @@
 //! - `container`: sections, their places and checksums;
 //! - `validate`: what must hold between the structures before anything is run;
 //! - `narrow`: f32 weights stored in 16 bits;
+//! - `packed`: the code of plans without weights;
 //! - `stripped`: plans without the bytes of their weights;
 //! - `bundle`: several plans of one model in one file;
 //! - `file`: [`Plan::write_file`], [`Plan::open`] and their like;
@@ -22,6 +23,7 @@ mod error;
 mod file;
 mod metadata;
 mod narrow;
+mod packed;
 mod recipe;
 mod record;
 mod signature;
@@ -34,7 +36,7 @@ pub use bundle::{Bundle, is_bundle};
 pub use error::{PlanError, PlanErrorKind};
 pub use file::is_plan;
 #[doc(hidden)]
-pub use file::{seal, unseal};
+pub use file::{seal, seal_packed, unseal};
 pub use metadata::PlanMetadata;
 pub use recipe::Recipe;
 pub use record::{

@@ -5,7 +5,7 @@ use std::path::Path;
 use planish_tensor::Bytes;
 
 use crate::codec::from_section;
-use crate::container::{FORMAT_VERSION, PROGRAM_VERSION, Section, Table};
+use crate::container::{PROGRAM_VERSION, Section, Table};
 use crate::error::{PlanError, Result};
 use crate::recipe::read_header;
 use crate::record::{Certificate, CertificateState, Header, Port, Ports};
@@ -50,7 +50,7 @@ impl PlanMetadata {
         let table = Table::locate(bytes)?;
         table.check_sum(bytes, Section::Header)?;
         let (header, Ports { inputs, outputs }) = read_header(bytes, &table)?;
-        let is_current = (table.format_version, table.program_version) == (FORMAT_VERSION, PROGRAM_VERSION);
+        let is_current = table.is_current() && table.program_version == PROGRAM_VERSION;
         let certificate = match is_current {
             true => {
                 table.check_sum(bytes, Section::Certificate)?;

@@ -1,6 +1,6 @@
 //! Plans without the bytes of their weights: the file as it was, its last section left out.
 //!
-//! All else stays byte by byte, the lengths of weights and their checksums included. So whoever fills such a plan again
+//! All else stays byte by byte, the lengths of weights and their checksums included; code is packed. So whoever fills such a plan again
 //! ([`Plan::refill`]) can tell whether the weights are those that it had: then it is the plan that was stripped, its
 //! certificate holds, and so does a signature of it.
 
@@ -9,6 +9,7 @@ use planish_tensor::Bytes;
 use crate::codec::to_section;
 use crate::container::{ALIGNMENT, CHUNK, ChunkSums, SUM};
 use crate::error::{PlanError, PlanErrorKind, Result};
+use crate::packed::Packed;
 use crate::record::{Plan, Weight};
 
 /// What is left of the bytes of a plan's weights.
@@ -18,6 +19,8 @@ pub struct Stripped {
     pub(crate) lengths: Vec<u64>,
     /// BLAKE3 of each MiB of all of them, one after the other as in the file.
     pub(crate) sums: Vec<u8>,
+    /// The plan's code as its file has it, if that is packed.
+    pub(crate) code: Option<Packed>,
 }
 
 impl Stripped {
@@ -34,7 +37,17 @@ impl Stripped {
         if Some(sums.len() as u64) != end.div_ceil(CHUNK as u64).checked_mul(SUM as u64) {
             return Err(wrong("the checksums of the weights that were left out are not one for each MiB"));
         }
-        Ok(Stripped { lengths, sums: sums.to_vec() })
+        Ok(Stripped { lengths, sums: sums.to_vec(), code: None })
+    }
+
+    /// How this section of code is packed, if it is. What came from a file stays as it was there, whatever would pack it
+    /// today: so a plan that was opened has the fingerprint of its file.
+    pub(crate) fn packed(&self, code: &[u8]) -> Option<Packed> {
+        let packed = self.code.as_ref()?;
+        match packed.of == *blake3::hash(code).as_bytes() {
+            true => Some(packed.clone()),
+            false => Packed::new(code),
+        }
     }
 
     /// Bytes that were left out.
@@ -53,7 +66,8 @@ impl Plan {
         let sums = self.sums().finish().0;
         let empty = |weight: &Weight| Weight { bytes: Bytes::from_vec(Vec::<u8>::new()), ..weight.clone() };
         let weights = self.weights.iter().map(empty).collect();
-        Plan { weights, stripped: Some(Stripped { lengths, sums }), ..self.clone() }
+        let code = Packed::new(&to_section(&self.code));
+        Plan { weights, stripped: Some(Stripped { lengths, sums, code }), ..self.clone() }
     }
 
     /// A stripped plan with these weights, and whether they are, bit by bit, those that it had.

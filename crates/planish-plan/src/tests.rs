@@ -5,6 +5,7 @@ mod certificate;
 mod consistency;
 mod damage;
 mod left_out;
+mod packed_code;
 mod round_trip;
 pub(crate) mod sample;
 mod text;

@@ -3,7 +3,7 @@
 use planish_tensor::Bytes;
 
 use super::sample;
-use crate::container::{FORMAT_VERSION, Section};
+use crate::container::{PACKED_VERSION, Section};
 use crate::{Plan, PlanErrorKind, Recipe};
 
 fn read(bytes: Vec<u8>) -> Result<Plan, crate::PlanError> {
@@ -50,14 +50,14 @@ fn errors_say_what_where_and_what_next() {
     );
     assert!(text(Vec::new()).starts_with("the file is empty; "));
     let mut newer = bytes.clone();
-    newer[8] = FORMAT_VERSION as u8 + 1;
-    let read_version = format!("this Planish reads version {FORMAT_VERSION}");
+    newer[8] = PACKED_VERSION as u8 + 1;
+    let read_version = format!("this Planish reads version {PACKED_VERSION}");
     assert_eq!(
         text(newer),
         format!(
             "byte 8: the plan has format version {}, {read_version}; update Planish, or rebuild the plan with this \
              `planish build`",
-            FORMAT_VERSION + 1
+            PACKED_VERSION + 1
         )
     );
     let mut older = bytes.clone();
