@@ -60,7 +60,7 @@ ROWS = {
     "fashion_mnist": fashion,
     "cifar10_cnn_keras": of_photos("cifar10_cnn_keras", "input", 32, as_bytes),
     "age_v1": of_photos("age_v1", "images", 64, data.imagenet),
-    "gender_v1": of_photos("gender_v1", "images", 64, data.imagenet),
+    "gender_v1": of_photos("gender_v1", "images", 32, data.imagenet),
     "chess_piece_classifier": of_photos("chess_piece_classifier", "images", 64, data.imagenet),
     "mobilenet_v2_imagenet": of_photos("mobilenet_v2_imagenet", "input", 224, data.imagenet),
 }

@@ -14,6 +14,7 @@ geometric mean, 2.3 on ResNet-50, 1.2 times ONNX Runtime, as fast as OpenVINO; w
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from gpu_common import ROOT, all_good, binary, build_plan, call, figure, geometric_mean, model_file, plan_parser, relative_l2, sizes  # noqa: E402
 from gpu_int8 import SEED, calibration  # noqa: E402
+from suite import SUITE  # noqa: E402
 
 ROWS = "resnet18_224,resnet50_224,mobilenet_v2_224,labelfree_unet2d_256"
 TURNS = 3
@@ -50,6 +52,16 @@ def peer_ms(peer, model, inputs, threads, seconds, out):
     if done.returncode != 0:
         raise RuntimeError(f"{PEERS[peer][0]}: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
     return json.loads(done.stdout.splitlines()[-1])["median_ms"]
+
+
+def random_input(name):
+    """Floats, or ids of words where the model reads these."""
+    import numpy
+    given, rest = sizes(name, 1).split(":")
+    shape = [int(size) for size in rest.split("x")]
+    random = numpy.random.default_rng(SEED)
+    words = re.search(r"ids\((\d+)\)", SUITE[name])
+    return {given: random.integers(0, int(words.group(1)), shape) if words else random.standard_normal(shape).astype("f4")}
 
 
 def outputs_of(path):
@@ -83,10 +95,8 @@ def main():
                 int8, built = build_plan(planish, work, name, 1, "int8", "cpu", f"{more} --calib {ranges}", tag)
                 shares = [note for note in built["notes"] if "multiplications" in note]
                 print("\n".join(f"{row}: {note}" for note in shares), flush=True)
-                given, rest = sizes(name, 1).split(":")
                 inputs = os.path.join(work, f"{name}.inputs.npz")
-                shape = [int(size) for size in rest.split("x")]
-                numpy.savez(inputs, **{given: numpy.random.default_rng(SEED).standard_normal(shape).astype("f4")})
+                numpy.savez(inputs, **random_input(name))
                 outs = {}
                 for plan in (fp32, int8):
                     outs[plan] = f"{plan}.npz"
