@@ -117,8 +117,8 @@ struct Settled {
     name: String,
     prepared: Box<dyn Prepared>,
     sources: Vec<Source>,
-    /// What follows, and the length of the rows that it counts by.
-    epilogue: Option<(Pointwise, usize)>,
+    /// What follows.
+    epilogue: Option<Pointwise>,
 }
 
 impl Settled {
@@ -135,9 +135,7 @@ impl Settled {
                 if program.dims != output.dims || !output.is_dense(Layout::Plain) || output.rank() == 0 {
                     return Err(KernelError::unsupported("an epilogue of other sizes"));
                 }
-                let axes: Vec<usize> = (0..output.rank()).collect();
-                let (rows, cols) = axes.split_at(output.rank() - 1);
-                Some((Pointwise::for_blocks(isa, problem, &program, rows, cols)?, output.dims[cols[0]]))
+                Some(Pointwise::for_order(isa, problem, &program)?)
             }
         };
         let sources = problem.region.nodes[0].inputs.iter().map(|input| match input {
@@ -167,8 +165,7 @@ impl Threads for OfTeam<'_> {
 
 impl Work for Settled {
     fn workspace_bytes(&self, n_slots: usize) -> usize {
-        self.own_bytes()
-            + n_slots * self.epilogue.as_ref().map_or(0, |(program, _)| program.workspace_bytes())
+        self.own_bytes() + n_slots * self.epilogue.as_ref().map_or(0, Pointwise::workspace_bytes)
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
@@ -180,18 +177,23 @@ impl Work for Settled {
         let inputs: Vec<*const u8> = self.sources.iter().map(pointer).collect();
         let own = self.own_bytes();
         let finish = |first: usize, n: usize, slot: usize| {
-            let Some((program, len)) = &self.epilogue else { return };
-            let mut at = first;
+            let Some(program) = &self.epilogue else { return };
+            let (mut at, end, len) = (first, first + n, program.n_cols());
             let shared = &shared;
             // SAFETY: the plugin vouches for elements that it has written and a slot of its own; the caller grants the rest.
             unsafe {
                 let workspace = shared.workspace.add(own + slot * program.workspace_bytes());
                 let y = shared.outputs[0].cast::<f32>();
-                while at < first + n {
+                // Whole rows together, and what is left of the first and the last one.
+                while at < end {
                     let (row, col) = (at / len, at % len);
-                    let end = (first + n - at + col).min(*len);
-                    program.run_block(shared.inputs, y.add(at), *len, row..row + 1, col..end, workspace);
-                    at += end - col;
+                    let (n_rows, n_cols) = match (end - at) / len {
+                        whole if col == 0 && whole > 0 => (whole, len),
+                        _ => (1, (end - at).min(len - col)),
+                    };
+                    let (rows, cols) = (row..row + n_rows, col..col + n_cols);
+                    program.run_block(shared.inputs, y.add(at), len, rows, cols, workspace);
+                    at += n_rows * n_cols;
                 }
             }
         };

@@ -92,14 +92,28 @@ impl Pointwise {
         row_axes: &[usize],
         col_axes: &[usize],
     ) -> Result<Pointwise, KernelError> {
-        if program.outputs.len() != 1 || program.kinds[program.outputs[0].0 as usize] != Kind::F32 {
-            return Err(KernelError::unsupported("an epilogue gives one f32"));
-        }
+        one_f32(program)?;
         let strides = input_strides(problem, program)?;
         let rows = axes_of(&program.dims, &strides, row_axes.iter().copied());
         let cols = axes_of(&program.dims, &strides, col_axes.iter().copied());
         let (space, streams) = Space::new(rows, cols, strides.len());
         Pointwise::build(isa, problem, program, space, streams)
+    }
+
+    /// The same over an output that is dense, in the order of its elements, with columns as long as all operands let them
+    /// be: the whole output where they are dense, too.
+    pub fn for_order(isa: Isa, problem: &Problem, program: &Program) -> Result<Pointwise, KernelError> {
+        one_f32(program)?;
+        let strides = input_strides(problem, program)?;
+        let mut axes = space::merged(axes_of(&program.dims, &strides, 0..program.dims.len()));
+        let cols = axes.pop().into_iter().collect();
+        let (space, streams) = Space::new(axes, cols, strides.len());
+        Pointwise::build(isa, problem, program, space, streams)
+    }
+
+    /// How many columns the space has that it runs over.
+    pub fn n_cols(&self) -> usize {
+        self.space.n_cols
     }
 
     fn build(
@@ -278,6 +292,14 @@ impl Pointwise {
                 }
             }
         }
+    }
+}
+
+/// What epilogues give.
+fn one_f32(program: &Program) -> Result<(), KernelError> {
+    match &program.outputs[..] {
+        [output] if program.kinds[output.0 as usize] == Kind::F32 => Ok(()),
+        _ => Err(KernelError::unsupported("an epilogue gives one f32")),
     }
 }
 

@@ -70,9 +70,18 @@ impl Prepared for Ready {
                 finish(row * self.len, self.len, slot);
             }
         };
-        match self.by_rows {
-            true => run.threads.for_each(self.n_rows, &row),
-            false => (0..self.n_rows).for_each(|at| row(at, 0)),
+        if self.by_rows {
+            run.threads.for_each(self.n_rows, &row);
+            return Ok(());
+        }
+        for place in 0..self.n_rows * self.len {
+            // SAFETY: as above.
+            unsafe { at.multiply(place, place % self.len) };
+        }
+        // In pieces that begin and end within rows.
+        let (n, piece) = (self.n_rows * self.len, self.len * 2 + self.len / 2 + 1);
+        if let Some(finish) = finish {
+            (0..n).step_by(piece).for_each(|first| finish(first, piece.min(n - first), 0));
         }
         Ok(())
     }
@@ -112,9 +121,15 @@ fn posed(dims: &[usize], with_epilogue: bool) -> Problem {
 #[test]
 fn every_tactic_computes_what_the_reference_does_with_and_without_an_epilogue() {
     let mut random = Random::new(5);
-    for dims in [&[1][..], &[7], &[3, 5], &[2, 3, 17], &[1, 1], &[5, 1], &[2, 4, 64], &[40, 129]] {
-        for with_epilogue in [false, true] {
-            let problem = posed(dims, with_epilogue);
+    // What follows reads nothing, as much as there is, or one row again and again.
+    for dims in
+        [&[1][..], &[7], &[3, 5], &[2, 3, 17], &[1, 1], &[5, 1], &[2, 4, 64], &[40, 129], &[3, 2, 300]]
+    {
+        for (with_epilogue, by_rows) in [(false, false), (true, false), (true, true)] {
+            let mut problem = posed(dims, with_epilogue);
+            if by_rows {
+                problem.inputs[2] = dense(&dims[dims.len() - 1..]);
+            }
             let inputs: Vec<_> = problem.inputs.iter().map(|at| random.floats(&at.dims)).collect();
             let values: Vec<_> = inputs.iter().cloned().map(|tensor| Some(tensor.into())).collect();
             let want = crate::evaluate::evaluate_region(&problem.region, &values, usize::MAX).unwrap();

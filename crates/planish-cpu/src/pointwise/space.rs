@@ -58,7 +58,7 @@ impl Space {
 }
 
 /// Joins neighbouring axes along which every operand goes on with the same stride; drops those of size 1.
-fn merged(axes: Vec<Axis>) -> Vec<Axis> {
+pub(crate) fn merged(axes: Vec<Axis>) -> Vec<Axis> {
     let stride = |axis: &Axis, operand: usize| axis.strides.get(operand).map(|stride| *stride as isize);
     join(axes.into_iter().filter(|axis| axis.dim != 1), |axis| &mut axis.dim, stride)
 }
