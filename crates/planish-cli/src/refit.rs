@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use planish::io::npy;
-use planish::{Model, Plan};
+use planish::{Calibration, Model, Plan};
 use serde_json::json;
 
 use crate::args::Refit;
@@ -15,16 +15,24 @@ use crate::files::{self, Kind};
 use crate::{load, print};
 
 pub(crate) fn refit(args: &Refit, out: &mut dyn Write) -> Result<Answer> {
-    let read: Vec<&Path> =
-        [&args.plan, &args.model].into_iter().chain(&args.weights).map(AsRef::as_ref).collect();
+    let read: Vec<&Path> = [&args.plan, &args.model]
+        .into_iter()
+        .chain(&args.weights)
+        .chain(&args.calib)
+        .map(AsRef::as_ref)
+        .collect();
     files::check_target(&args.output, Kind::Plan, &read)?;
     let plan = Plan::open(&args.plan)?;
     let mut model = Model::open(&args.model)?;
     if let Some(path) = &args.weights {
         model = model.with_weights(&npy::read_archive(path, &npy::accept_all)?).context("--weights")?;
     }
+    let calibration = args.calib.as_ref().map(Calibration::open).transpose().context("--calib")?;
     let start = Instant::now();
-    let mut refitted = plan.refit(&model)?;
+    let mut refitted = match &calibration {
+        Some(calibration) => plan.refit_with(&model, calibration)?,
+        None => plan.refit(&model)?,
+    };
     let refit_time = start.elapsed();
     if args.check {
         refitted = refitted.recheck()?;

@@ -70,7 +70,7 @@ pub use plugins::{Pattern, PluginCheck, check_plugin, match_plugin};
 pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};
-pub use refit::{Refitted, recheck, refit, strip};
+pub use refit::{Refitted, recheck, refit};
 pub use schedule::Scheduled;
 pub use simplify::{OLDEST_SIMPLE_OPSET, simplified};
 pub use sparsity::{Pruned, Sparsity, pruned, sparse_layers};

@@ -354,7 +354,7 @@ impl BuildOptions {
     }
 
     /// Tells ranges and channels from others; `None` where there are none.
-    fn ranges_digest(&self) -> Option<u64> {
+    pub(crate) fn ranges_digest(&self) -> Option<u64> {
         let range = |(name, range): (&String, &ActivationRange)| {
             (name.clone(), vec![range.min, range.max, range.threshold])
         };
@@ -366,7 +366,7 @@ impl BuildOptions {
     }
 
     /// The same of moments.
-    fn moments_digest(&self) -> Option<u64> {
+    pub(crate) fn moments_digest(&self) -> Option<u64> {
         let one = |(name, moments): (&String, &SecondMoments)| {
             let diagonal = (0..moments.n_channels()).map(|channel| moments.mean(channel, channel) as f32);
             (name.clone(), diagonal.collect())

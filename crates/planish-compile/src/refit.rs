@@ -39,20 +39,20 @@ fn refused(why: impl std::fmt::Display) -> BuildError {
 }
 
 /// Puts the weights of `graph`, whose model has the hash `source`, into a plan that runs on these backends. The plan's
-/// certificate says that it was not checked since.
+/// certificate says that it was not checked since. Of `calibrated` the ranges are taken, with channels and moments: those
+/// that the plan was built with, where its layers are of 8 bits by them.
 pub fn refit(
     plan: &Plan,
     graph: &Graph,
     source: [u8; 32],
     backends: &[Arc<dyn Backend>],
     unpack: Unpack<'_>,
+    calibrated: Option<&BuildOptions>,
 ) -> Result<Refitted, BuildError> {
     let _mode = DefaultFloatMode::enter();
     let recipe = plan.recipe();
     let (mut options, _) = options(&recipe);
-    if options.precision.quantizes() {
-        return Err(refused("its layers are of 8 bits by a calibration of the old weights"));
-    }
+    take_ranges(&mut options, &recipe.header.options, calibrated)?;
     let mut own = match plan.stripped {
         Some(_) => parse(&recipe, &stand_ins(plan)?)?,
         None => recover(&recipe, unpack)?.graph,
@@ -81,6 +81,39 @@ pub fn refit(
         }
     }
     exchange(plan, &own, &new, source, backends)
+}
+
+/// The ranges that a plan was built with: by them new weights become the integers that a build would make of them. Other
+/// ranges would be other numbers of the program.
+fn take_ranges(
+    options: &mut BuildOptions,
+    recorded: &str,
+    calibrated: Option<&BuildOptions>,
+) -> Result<(), BuildError> {
+    let wanted = |name: &str| recorded.lines().find_map(|line| line.strip_prefix(name));
+    let (ranges, moments) = (wanted("ranges="), wanted("moments="));
+    let rounds = options.precision.quantizes() && ranges.is_some() || moments.is_some();
+    let Some(BuildOptions { ranges: given, channels, moments: together, .. }) = calibrated else {
+        return match rounds {
+            true => Err(BuildError::new(
+                BuildErrorKind::Refused,
+                "the plan's layers are of 8 bits by a calibration; give the one that it was built with (--calib FILE), and \
+                 its weights can be taken out, put back and exchanged",
+            )),
+            false => Ok(()),
+        };
+    };
+    (options.ranges, options.channels, options.moments) = (given.clone(), channels.clone(), together.clone());
+    let is_same = |wanted: Option<&str>, is: Option<u64>| {
+        wanted.map(str::to_owned) == is.map(|digest| format!("{digest:016x}"))
+    };
+    match is_same(ranges, options.ranges_digest()) && is_same(moments, options.moments_digest()) {
+        true => Ok(()),
+        false => Err(BuildError::new(
+            BuildErrorKind::Refused,
+            "the calibration is not the one that the plan was built with; give that one, or build the plan again",
+        )),
+    }
 }
 
 /// Puts the elements of a graph's constants into a plan, whose own graph is the same but for these.
@@ -162,19 +195,6 @@ fn exchange(
     };
     refitted.certify(vec![check]).map_err(unwritable)?;
     Ok(Refitted { plan: refitted, n_changed })
-}
-
-/// The plan without its weights, where a refit can bring them back.
-pub fn strip(plan: &Plan) -> Result<Plan, BuildError> {
-    let (options, _) = options(&plan.recipe());
-    if options.precision.quantizes() && plan.stripped.is_none() {
-        let name = options.precision.name();
-        let message = format!(
-            "a plan of --precision {name} cannot be filled again from its model, which has no calibration; keep its weights"
-        );
-        return Err(BuildError::new(BuildErrorKind::Refused, message));
-    }
-    Ok(plan.strip())
 }
 
 /// Tensors of the types and sizes of the plan's constants.

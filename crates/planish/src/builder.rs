@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planish_compile::{
-    ActivationRange, BuildOptions, Built, Diagnose, DynamicRange, PassesReport, Precision, Progress,
-    Sparsity, Stage, Stopped, TimingCache, WeightStorage, diagnose,
+    BuildOptions, Built, Diagnose, DynamicRange, PassesReport, Precision, Progress, Sparsity, Stage, Stopped,
+    TimingCache, WeightStorage, diagnose,
 };
 use planish_ir::Graph;
 use planish_kernel::Backend;
@@ -168,13 +168,7 @@ impl Builder {
 
     /// The same without a look at which model the ranges are of, for one that was changed since.
     pub fn ranges(mut self, calibration: &Calibration) -> Builder {
-        let range = |(name, range): &(String, planish_quantize::Range)| {
-            let planish_quantize::Range { min, max, threshold } = *range;
-            (name.clone(), ActivationRange { min, max, threshold })
-        };
-        self.options.ranges = calibration.ranges().iter().map(range).collect();
-        self.options.channels = calibration.channels().iter().cloned().collect();
-        self.options.moments = calibration.moments().clone();
+        calibration.give(&mut self.options);
         self
     }
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use planish_compile::{BuildOptions, Progress, optimized};
+use planish_compile::{ActivationRange, BuildOptions, Progress, optimized};
 use planish_ir::Graph;
 use planish_op::Value;
 use planish_quantize::{
-    CalibrationError, CalibrationErrorKind, Calibrator, ChannelAxis, Channels, Collector, Range,
-    SecondMoments, layer_inputs, observable,
+    CalibrationError, CalibrationErrorKind, Calibrator, ChannelAxis, Collector, Range, SecondMoments,
+    layer_inputs, observable,
 };
 use planish_runtime::Context;
 use planish_tensor::{DType, Tensor};
@@ -370,14 +370,15 @@ impl Calibration {
         &self.inner.ranges
     }
 
-    /// What layers read, channel by channel, by tensor.
-    pub(crate) fn channels(&self) -> &[(String, Channels)] {
-        &self.inner.channels
-    }
-
-    /// How channels go together, where that was asked for.
-    pub(crate) fn moments(&self) -> &Arc<HashMap<String, SecondMoments>> {
-        &self.moments
+    /// Has a build go by it.
+    pub(crate) fn give(&self, options: &mut BuildOptions) {
+        let range = |(name, range): &(String, Range)| {
+            let Range { min, max, threshold } = *range;
+            (name.clone(), ActivationRange { min, max, threshold })
+        };
+        options.ranges = self.inner.ranges.iter().map(range).collect();
+        options.channels = self.inner.channels.iter().cloned().collect();
+        options.moments = self.moments.clone();
     }
 
     /// How thresholds were found.

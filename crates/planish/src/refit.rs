@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use planish_kernel::Backend;
 
+use planish_compile::BuildOptions;
+
 use crate::device::{Device, unpack};
-use crate::{Border, Error, Model, Opened, Plan};
+use crate::{Border, Calibration, Error, Model, Opened, Plan};
 
 impl Plan {
     /// The plan with the weights of another model of the same graph: a model that was trained on, say. Nothing is built, so
@@ -13,7 +15,8 @@ impl Plan {
     /// ([`crate::CertificateState::UncheckedSinceRefit`]), until [`Plan::recheck`] has run the self-check again.
     ///
     /// A model whose optimized graph differs from the plan's in more than the elements of its weights is an error of kind
-    /// [`crate::ErrorKind::Refused`], which says what differs. So are plans with layers of integers by a calibration.
+    /// [`crate::ErrorKind::Refused`], which says what differs. Plans with layers of 8 bits by a calibration need that as well:
+    /// [`Plan::refit_with`].
     ///
     /// ```
     /// use planish::{Builder, CertificateState, DType, Device, Model, NetworkBuilder, Session, Engine, Tensor};
@@ -34,19 +37,41 @@ impl Plan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn refit(&self, model: &Model) -> Result<Plan, Error> {
+        self.refitted(model, None)
+    }
+
+    /// The same of a plan of `--precision int8` or `fp8`, with the calibration that it was built with; another one is an error
+    /// of kind [`crate::ErrorKind::Refused`]. What is between the layers keeps the ranges of the old weights, so a model whose
+    /// values reach elsewhere loses accuracy: calibrate and build such a one anew.
+    ///
+    /// ```no_run
+    /// use planish::{Calibration, Model, Plan};
+    ///
+    /// let (plan, model) = (Plan::open("int8.plan")?, Model::open("epoch_12.onnx")?);
+    /// let newer = plan.refit_with(&model, &Calibration::open("epoch_1.calib")?)?;
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn refit_with(&self, model: &Model, calibration: &Calibration) -> Result<Plan, Error> {
+        let mut options = BuildOptions::default();
+        calibration.give(&mut options);
+        self.refitted(model, Some(&options))
+    }
+
+    fn refitted(&self, model: &Model, calibrated: Option<&BuildOptions>) -> Result<Plan, Error> {
         let backends = self.own_backends()?;
         let border = Border::of_options(&self.inner.header.options);
         let model = &match model.border.is_empty() {
             true => model.clone().with_border(&border)?,
             false => model.clone(),
         };
-        let refitted = planish_compile::refit(&self.inner, model.graph(), model.source, &backends, &unpack)?;
+        let refitted =
+            planish_compile::refit(&self.inner, model.graph(), model.source, &backends, &unpack, calibrated)?;
         Ok(refitted.plan.into())
     }
 
     /// The plan without its weights, about as large as its program: for whoever has the model. [`Plan::refit`] with that
-    /// model gives the plan that was stripped, bit by bit, with its certificate. A plan whose weights no model gives back, one
-    /// with layers of 8 bits by a calibration, is an error of kind [`crate::ErrorKind::Refused`].
+    /// model gives the plan that was stripped, bit by bit, with its certificate; where its layers are of 8 bits by a
+    /// calibration, [`Plan::refit_with`] that calibration.
     ///
     /// ```
     /// use planish::{Builder, Device, Engine, Model, NetworkBuilder, DType, Tensor};
@@ -65,7 +90,7 @@ impl Plan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn strip(&self) -> Result<Plan, Error> {
-        Ok(planish_compile::strip(&self.inner)?.into())
+        Ok(self.inner.strip().into())
     }
 
     /// The plan with its weights as the model has them, packed for no kernel: engines pack them when they are opened, which
@@ -100,7 +125,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Builder, CertificateState, Engine, ErrorKind, NetworkBuilder, Profile, Session, SymbolRange, Window,
+        Builder, CalibrationBuilder, CertificateState, Engine, ErrorKind, NetworkBuilder, Precision, Profile,
+        Sample, Session, SymbolRange, Window,
     };
 
     /// Convolutions (plain and depthwise) with normalization, a scalar, and a linear layer, with weights of a seed.
@@ -159,6 +185,55 @@ mod tests {
             // And back again.
             assert_eq!(answer(newer.refit(&model(1, 0.1, 10)).unwrap()), answer(plan));
         }
+    }
+
+    /// Two layers between a first and a last one, which stay wide.
+    fn deep(seed: u64) -> Model {
+        let mut random = Random::new(seed);
+        let mut net = NetworkBuilder::new("deep");
+        let mut y = net.input("x", DType::F32, "batch,16,12,12").unwrap();
+        for _ in 0..4 {
+            let window = Window::of(&[3, 3]).pad(1);
+            let bias = random.floats(&[16]);
+            y = net.conv(y, random.floats(&[16, 16, 3, 3]), Some(bias.into()), window).unwrap();
+            y = net.relu(y).unwrap();
+        }
+        net.output("y", y).unwrap();
+        Model::from_network(net).unwrap()
+    }
+
+    /// By its own calibration a plan of integers takes other weights as any plan does.
+    #[test]
+    fn plans_of_integers_are_refitted_with_their_calibration() {
+        let sample = |seed: u64| -> Result<Sample, Error> {
+            Ok(Sample::new(vec![("x".to_string(), Random::new(seed).floats(&[1, 16, 12, 12]))], 1))
+        };
+        let calibrated = |seeds: std::ops::Range<u64>| {
+            CalibrationBuilder::from_model(deep(1)).run(seeds.map(sample)).unwrap()
+        };
+        let (calibration, other) = (calibrated(0..6), calibrated(6..12));
+        let built = |seed: u64| {
+            builder(deep(seed), false).precision(Precision::Int8).ranges(&calibration).build().unwrap()
+        };
+        let plan = built(1);
+        let stripped = plan.strip().unwrap();
+        for plan in [&plan, &stripped] {
+            let without = plan.refit(&deep(1)).unwrap_err();
+            assert!(
+                without.to_string().contains("give the one that it was built with (--calib FILE)"),
+                "{without}"
+            );
+            let wrong = plan.refit_with(&deep(1), &other).unwrap_err();
+            assert!(wrong.to_string().contains("not the one that the plan was built with"), "{wrong}");
+        }
+        let filled = stripped.refit_with(&deep(1), &calibration).unwrap();
+        assert_eq!(filled.fingerprint().unwrap(), plan.fingerprint().unwrap());
+        assert_eq!(filled.certificate().state(), CertificateState::Checked);
+        let (newer, of_new) = (plan.refit_with(&deep(2), &calibration).unwrap(), built(2));
+        assert_eq!(newer.certificate().state(), CertificateState::UncheckedSinceRefit);
+        assert_eq!(newer.record().weights, of_new.record().weights);
+        assert_eq!(newer.record().graph, of_new.record().graph);
+        assert_eq!(newer.recheck().unwrap().certificate().state(), CertificateState::Checked);
     }
 
     /// Eight threads run while the weights change; every result is of the old or of the new ones.

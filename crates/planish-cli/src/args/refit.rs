@@ -13,6 +13,9 @@ pub(crate) struct Refit {
     /// Take some of the weights from a numpy .npz file, one array each, by their names in the model; all others are the model's
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) weights: Option<PathBuf>,
+    /// For a plan of int8 or fp8: the calibration that it was built with
+    #[arg(long, value_name = "FILE.calib")]
+    pub(crate) calib: Option<PathBuf>,
     /// Where the plan with these weights goes
     #[arg(short, long, value_name = "OUT.plan")]
     pub(crate) output: PathBuf,
