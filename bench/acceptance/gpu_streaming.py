@@ -1,11 +1,12 @@
 """Weight streaming on a GPU: a model three times its budget, with and without streaming, against the link.
 
     python3 bench/acceptance/gpu_streaming.py [--layers 24] [--side 4096] [--binary target/release/planish]
+    python3 bench/acceptance/gpu_streaming.py --zoo bert_base_128       # where Python has no onnx
 
-Builds a row of matrix products in FP32, one row of input, and runs `planish bench --json` without a budget and with a
-third of the weights' bytes. The link's rate is measured on pinned memory with torch, where there is one, or given by
-`--link` in GB/s. Prints the times, the bytes that are streamed, what the link allows for them and the ratio; the exit
-code is 1 where it is above 1.2.
+Builds a row of matrix products in FP32, one row of input, or a model of `planish zoo`, and runs `planish bench --json`
+without a budget and with a third of the weights' bytes. The link's rate is measured on pinned memory with torch, where
+there is one, or given by `--link` in GB/s. Prints the times, the bytes that are streamed, what the link allows for them
+and the ratio; the exit code is 1 where it is above 1.2.
 """
 
 import argparse
@@ -15,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
-import onnx
-from onnx import helper, numpy_helper
-
 
 def model(path, layers, side):
-    """Writes the row of products."""
+    """Writes the row of products; gives the bytes of its weights."""
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
     random = np.random.default_rng(1)
     nodes, weights = [], []
     for at in range(layers):
@@ -68,13 +69,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--side", type=int, default=4096)
+    parser.add_argument("--zoo", help="a model of `planish zoo` instead")
     parser.add_argument("--binary", default="target/release/planish")
     parser.add_argument("--link", type=float, help="GB/s of the link; measured with torch if not given")
     args = parser.parse_args()
     rate = args.link or link_rate()
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "products.onnx"
-        total = model(path, args.layers, args.side)
+        if args.zoo:
+            subprocess.run([args.binary, "zoo", args.zoo, "-o", str(path)], check=True)
+            total = path.stat().st_size
+        else:
+            total = model(path, args.layers, args.side)
         plan = str(path.with_suffix(".plan"))
         subprocess.run([args.binary, "build", str(path), "-o", plan, "--device", "cuda", "--tune-level", "1"], check=True)
         medians = {}

@@ -7,6 +7,7 @@ mod conformance;
 mod differential;
 mod dynamic;
 mod everyday;
+mod extend;
 mod faults;
 mod figure;
 mod gpu_plan;
@@ -57,6 +58,8 @@ enum Command {
     Dynamic(dynamic::Options),
     /// Time lists in batches and sliding windows against the runs that they are made of; build with --release.
     Everyday(everyday::Options),
+    /// Measure refits under running threads, and the worked example of a plugin; build with --release.
+    Extend(extend::Options),
     /// Kill, fill up, starve and damage what a user runs, and count what is lost; prints a table.
     Faults(faults::Options),
     /// Plan models for a GPU that is not here: steps, kernels, what stays on the CPU.
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Command::Differential(options) => differential::run(&options),
         Command::Dynamic(options) => dynamic::run(&options),
         Command::Everyday(options) => everyday::run(&options),
+        Command::Extend(options) => extend::run(&options),
         Command::Faults(options) => faults::run(&options),
         Command::GpuPlan(options) => gpu_plan::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
