@@ -9,7 +9,7 @@ use planish_reference::evaluate;
 use planish_tensor::Tensor;
 
 use super::points::{Allowance, is_sum_of_products};
-use super::tolerance::{is_movement, keeps_values};
+use super::tolerance::{EPSILON, SUM_SLACK, is_movement, keeps_values};
 
 /// Room for the curvature of functions that an error passes through.
 pub(super) const CURVATURE: f64 = 1.5;
@@ -49,6 +49,18 @@ impl Known {
             .map(|(at, (x, s))| x + sign(at) * s)
             .collect();
         with_values(tensor, &values).unwrap_or_else(|| self.value.clone())
+    }
+
+    /// The value with every float moved by a share of itself, up or down by a mixing of its place's bits.
+    fn jittered(&self, share: f64) -> Value {
+        let Some(tensor) = self.tensor().filter(|tensor| tensor.dtype().is_float()) else {
+            return self.value.clone();
+        };
+        let up = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones().is_multiple_of(2);
+        let values = tensor.to_f64s();
+        let moved =
+            values.iter().enumerate().map(|(at, x)| x * (if up(at) { 1.0 + share } else { 1.0 - share }));
+        with_values(tensor, &moved.collect::<Vec<f64>>()).unwrap_or_else(|| self.value.clone())
     }
 
     /// The slack as a value of its own; zeros where there is none.
@@ -184,6 +196,9 @@ impl<'a> Exact<'a> {
             }
             return Ok(vec![Some(slack)]);
         }
+        if is_recurrent(op) {
+            return self.recurrence(operands, values, is_moved, run);
+        }
         if !is_moved {
             let exact = is_movement(op) || rounds_little(op) && !rounds;
             return Ok(values.iter().map(|value| if exact { None } else { rounding(value) }).collect());
@@ -222,6 +237,56 @@ impl<'a> Exact<'a> {
         }
         Ok(slacks)
     }
+
+    /// How far a recurrent layer may be off: every step rounds its sums, and what a step is off the later ones carry on, by
+    /// how much only the layer itself tells. So it is computed again with all operands moved by what a sum may be off,
+    /// relative to its terms, in signs that alternate by no period of the layer. How much a sequence then moves at a
+    /// time, at its widest unit, all units of it may at this time. A layer that forgets is bound as tightly as any
+    /// function; one that carries its errors on is off by them with any kernel that computes in f32.
+    #[expect(clippy::type_complexity, reason = "a closure that is written once")]
+    fn recurrence(
+        &self,
+        operands: &[Option<Known>],
+        values: &[Value],
+        is_moved: bool,
+        run: &dyn Fn(&dyn Fn(&Known) -> Value) -> Result<Vec<Value>, String>,
+    ) -> Result<Vec<Option<Vec<f64>>>, String> {
+        let share = SUM_SLACK * EPSILON * (1.0 + (n_terms_of_recurrence(operands) as f64).sqrt());
+        let directions: &[i8] = if is_moved { &[1, -1, 0] } else { &[] };
+        let mut runs = vec![run(&|known| known.jittered(share))?];
+        for &direction in directions {
+            runs.push(run(&|known| known.moved(direction))?);
+        }
+        let slack = |(at, value): (usize, &Value)| -> Option<Vec<f64>> {
+            let tensor = value.as_tensor().filter(|tensor| tensor.dtype().is_float())?;
+            let values = tensor.to_f64s();
+            let mut slack: Vec<f64> = values.iter().map(|x| self.allowance.of_value * x.abs()).collect();
+            let hidden = tensor.shape().last().copied().unwrap_or(1).max(1);
+            for moved in &runs {
+                let moved = moved.get(at).map(floats).unwrap_or_default();
+                let off: Vec<f64> = moved.iter().zip(&values).map(|(a, b)| (a - b).abs()).collect();
+                for (slack, off) in slack.chunks_mut(hidden).zip(off.chunks(hidden)) {
+                    let widest = off.iter().copied().filter(|x| x.is_finite()).fold(0.0, f64::max);
+                    slack.iter_mut().for_each(|slack| *slack = slack.max(UNKNOWN_SLACK * widest));
+                }
+            }
+            Some(slack)
+        };
+        Ok(values.iter().enumerate().map(slack).collect())
+    }
+}
+
+/// A recurrent layer, whose errors of one step go through all later ones.
+pub(super) fn is_recurrent(op: &Op) -> bool {
+    matches!(op, Op::LSTM(_) | Op::GRU(_) | Op::RNN(_))
+}
+
+/// The weights that one gate of a recurrent layer adds up, its input's and its state's: `[directions, gates, size]`.
+fn n_terms_of_recurrence(operands: &[Option<Known>]) -> usize {
+    let size = |at: usize| {
+        operands.get(at).and_then(Option::as_ref).and_then(Known::tensor).and_then(|it| it.shape().last())
+    };
+    [1, 2].into_iter().filter_map(size).sum::<usize>().max(1)
 }
 
 /// For a sum of products, the operands by which the errors of each operand are passed on: its slack among the
@@ -311,6 +376,40 @@ mod tests {
             assert_eq!(floats(&known.value), [4.0, 4.0]);
             assert_eq!(known.slack.as_deref(), Some(&vec![CURVATURE, 0.0]));
         }
+    }
+
+    /// A recurrent layer of one unit that is fed 1e-3 in its first step, and passes on `kept` of its state.
+    fn slacks_of_recurrence(kept: f32, n_steps: usize) -> Vec<f64> {
+        let layer = Op::from_attributes("RNN", &[]).unwrap();
+        let inputs = (0..3).map(|idx| Some(Ref::Input(idx))).collect();
+        let node = RegionNode { name: String::new(), op: layer, inputs, n_outputs: 1 };
+        let region = Region {
+            n_inputs: 3,
+            constants: Vec::new(),
+            nodes: vec![node],
+            outputs: vec![Ref::Node { node: 0, output: 0 }],
+        };
+        let mut x = vec![0f32; n_steps];
+        x[0] = 1e-3;
+        let weight = |value: f32| Tensor::new(&[1, 1, 1], vec![value]).unwrap();
+        let inputs = [Tensor::new(&[n_steps, 1, 1], x).unwrap(), weight(1.0), weight(kept)];
+        let inputs = inputs.map(|tensor| Some(Value::Tensor(tensor)));
+        let allowance =
+            Allowance { of_terms: 0.0, of_value: 1e-6, of_largest: 0.0, gelu: Approximation::default() };
+        let known = Exact::new(&region, &inputs, allowance).value(region.outputs[0]).unwrap().unwrap();
+        known.slack.as_deref().cloned().unwrap()
+    }
+
+    #[test]
+    fn a_recurrent_layer_may_be_off_by_what_it_carries_on() {
+        // One that forgets is as exact at its end as at its beginning.
+        let forgets = slacks_of_recurrence(0.5, 40);
+        assert!(forgets[39] < 1e-3 * forgets[0], "{forgets:?}");
+        // One that doubles its state until its function bends doubles what it is off, and a little more.
+        let doubles = slacks_of_recurrence(2.0, 9);
+        let growth: Vec<f64> = doubles.windows(2).map(|pair| pair[1] / pair[0]).collect();
+        assert!(growth.iter().skip(1).all(|growth| (1.5..4.0).contains(growth)), "{doubles:?}");
+        assert!(doubles[0] < 1e-8 && doubles[8] < 1e-4, "{doubles:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use planish_op::{DequantizeLinear, Op, QuantizeLinear, Value};
 use planish_reference::{evaluate, evaluate_at};
 use planish_tensor::{DType, Tensor};
 
-use super::exact::{CURVATURE, Exact, Known, UNKNOWN_SLACK, passed_on, rounds_to_integers};
+use super::exact::{CURVATURE, Exact, Known, UNKNOWN_SLACK, is_recurrent, passed_on, rounds_to_integers};
 use super::inputs::Numbers;
 
 /// Points at tile edges, and points anywhere.
@@ -269,6 +269,9 @@ impl At<'_> {
     fn main(&self, exact: &mut Exact<'_>, node: u32, output: u32) -> Result<Main, String> {
         let operands = exact.operands(node)?;
         let at = &exact.region.nodes[node as usize];
+        if is_recurrent(&at.op) {
+            return Err("all of a recurrent layer says how far one of its elements may be off".to_string());
+        }
         let run = |read: &dyn Fn(&Known) -> Value| -> Result<Vec<f64>, String> {
             let values: Vec<Option<Value>> = operands.iter().map(|known| known.as_ref().map(read)).collect();
             self.at_points(&at.op, &values, at.n_outputs as usize, output)

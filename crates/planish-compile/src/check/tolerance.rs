@@ -8,9 +8,9 @@ use planish_tensor::{DType, Tensor};
 use super::points::{Allowance, is_sum_of_products};
 
 /// Half the distance between 1 and the next f32.
-const EPSILON: f64 = 5.96e-8;
+pub(super) const EPSILON: f64 = 5.96e-8;
 /// Sums in f32 of n terms err by about the square root of n roundings; this many times that is allowed.
-const SUM_SLACK: f64 = 2.0;
+pub(super) const SUM_SLACK: f64 = 2.0;
 /// Transcendental functions and norms in f32: a few units in the last place of the largest intermediate value.
 const FUNCTION_SLACK: f64 = 64.0;
 
