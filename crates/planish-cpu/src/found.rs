@@ -90,9 +90,31 @@ fn is_light(op: &Op) -> bool {
     op.is_pointwise() || matches!(op.class(), Class::Movement | Class::Indexing | Class::Data | Class::Window)
 }
 
+/// Whether small operands say what is to be done. Those of other operators are data like the rest, and a kernel that holds one
+/// of them as a constant serves no other: in a loop every trip has a new one.
+fn has_parameters(op: &Op) -> bool {
+    let is_data = match op {
+        Op::Clip(_) => false,
+        Op::Gather(_)
+        | Op::GatherElements(_)
+        | Op::GatherND(_)
+        | Op::ScatterElements(_)
+        | Op::ScatterND(_)
+        | Op::Concat(_)
+        | Op::MatMul(_)
+        | Op::Gemm(_) => true,
+        op => op.is_pointwise(),
+    };
+    !is_data
+}
+
 /// The node as a problem of plain operands; `None` where its sizes hang on more than small integers.
 fn problem(node: &RegionNode, tensors: &[Option<&Tensor>], threads: usize) -> Option<Problem> {
+    let has_parameters = has_parameters(&node.op);
     let is_parameter = |place: usize, tensor: &Tensor| {
+        if !has_parameters {
+            return false;
+        }
         let small = tensor.len() <= 1 || (!tensor.dtype().is_float() && tensor.len() <= MOST_PARAMETERS);
         small || (matches!(node.op, Op::Resize(_)) && place > 0)
     };

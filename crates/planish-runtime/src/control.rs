@@ -3,7 +3,7 @@
 use planish_kernel::{Ref, Region};
 use planish_op::{Op, Stop, Value};
 use planish_plan::{Step, StepKind};
-use planish_tensor::Tensor;
+use planish_tensor::{Bytes, Tensor};
 
 use crate::engine::Unit;
 use crate::error::{RunError, RunErrorKind};
@@ -277,11 +277,28 @@ impl Bodies<'_, '_, '_> {
         Ok(stacked)
     }
 
-    /// The element at `place` along `axis`, that axis removed.
+    /// The element at `place` along `axis`, that axis removed. Copied here: a trip takes one of each scanned tensor, and a
+    /// step of its own would cost more than what most bodies do.
     fn slice(&self, tensor: &Tensor, axis: usize, place: usize) -> Result<Value, RunError> {
-        let index = Value::Tensor(Tensor::scalar(place as i64));
-        let op = planish_op::Gather { axis: axis as i64 };
-        self.evaluate(op.into(), vec![Some(Value::Tensor(tensor.clone())), Some(index)])
+        if tensor.dtype().is_sub_byte() {
+            let index = Value::Tensor(Tensor::scalar(place as i64));
+            let op = planish_op::Gather { axis: axis as i64 };
+            return self.evaluate(op.into(), vec![Some(Value::Tensor(tensor.clone())), Some(index)]);
+        }
+        let shape = tensor.shape();
+        let run = shape[axis + 1..].iter().product::<usize>() * (tensor.dtype().bits() / 8);
+        let bytes = tensor.bytes();
+        let mut made = Vec::with_capacity(run * shape[..axis].iter().product::<usize>());
+        if run > 0 {
+            bytes
+                .chunks_exact(run)
+                .skip(place)
+                .step_by(shape[axis])
+                .for_each(|run| made.extend_from_slice(run));
+        }
+        let dims = [&shape[..axis], &shape[axis + 1..]].concat();
+        let slice = Tensor::from_bytes(tensor.dtype(), &dims, Bytes::from_vec(made));
+        slice.map(Value::Tensor).map_err(|error| self.bad(&error.to_string()))
     }
 
     fn evaluate(&self, op: Op, inputs: Vec<Option<Value>>) -> Result<Value, RunError> {

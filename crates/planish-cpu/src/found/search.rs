@@ -1,9 +1,13 @@
-//! Operators whose outputs are as long as what is found: NonZero and Compress. (Of NonMaxSuppression and Unique the
+//! Operators whose outputs are as long as what is found: NonZero and Compress; and Concat, which in loops makes a longer list
+//! in every trip, so that no kernel that was prepared serves again. (Of NonMaxSuppression and Unique the
 //! reference has the loops that a kernel would have.)
 
 use planish_kernel::{KernelError, KernelErrorKind};
 use planish_op::{Compress, Op, Value};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor, normalize_axis};
+
+/// Bytes of a Concat that one thread copies.
+const MOST_COPIED: usize = 1 << 20;
 
 /// The outputs, or `None` for other operators and for what the reference is to refuse.
 pub(super) fn outputs(
@@ -16,6 +20,9 @@ pub(super) fn outputs(
         _ if n_outputs != 1 => None,
         (Op::NonZero(_), [Some(x)]) => non_zero(x, max_bytes),
         (Op::Compress(op), [Some(x), Some(condition)]) => compress(op, x, condition),
+        (Op::Concat(op), [Some(first), ..]) => {
+            concat(normalize_axis(op.axis, first.rank()).ok(), inputs, max_bytes)
+        }
         _ => None,
     };
     match found {
@@ -64,6 +71,37 @@ fn non_zero(x: &Tensor, max_bytes: usize) -> Option<Tensor> {
     Tensor::new(&[dims.len(), n], all).ok()
 }
 
+/// Tensors one after the other along an axis; `None` where they do not fit, which is the reference's to say.
+fn concat(axis: Option<usize>, inputs: &[Option<&Tensor>], max_bytes: usize) -> Option<Tensor> {
+    let axis = axis?;
+    let parts = inputs.iter().copied().collect::<Option<Vec<&Tensor>>>()?;
+    let first = parts.first()?;
+    let (dtype, dims) = (first.dtype(), first.shape());
+    let beside = |shape: &[usize]| [&shape[..axis], &shape[axis + 1..]].concat();
+    let fits = |part: &&Tensor| {
+        part.dtype() == dtype && part.rank() == dims.len() && beside(part.shape()) == beside(dims)
+    };
+    if dtype.is_sub_byte() || !parts.iter().all(fits) {
+        return None;
+    }
+    let outer: usize = dims[..axis].iter().product();
+    let n_bytes = parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.bytes().len()))?;
+    // Beyond what is allowed the reference says so; and what takes long several threads do.
+    if n_bytes > max_bytes.min(MOST_COPIED) {
+        return None;
+    }
+    let mut made = Vec::with_capacity(n_bytes);
+    for at in 0..outer {
+        for part in &parts {
+            let run = part.bytes().len() / outer;
+            made.extend_from_slice(&part.bytes()[at * run..(at + 1) * run]);
+        }
+    }
+    let mut dims = dims.to_vec();
+    dims[axis] = parts.iter().map(|part| part.shape()[axis]).sum();
+    Tensor::from_bytes(dtype, &dims, Bytes::from_vec(made)).ok()
+}
+
 /// Slices along an axis, or elements of the whole, that a condition picks.
 fn compress(op: &Compress, x: &Tensor, condition: &Tensor) -> Option<Tensor> {
     if condition.dtype() != DType::Bool || condition.rank() != 1 || x.dtype().is_sub_byte() {
@@ -73,7 +111,7 @@ fn compress(op: &Compress, x: &Tensor, condition: &Tensor) -> Option<Tensor> {
     let (outer, len, inner, axis) = match op.axis {
         None => (1, x.len(), 1, None),
         Some(axis) => {
-            let axis = planish_tensor::normalize_axis(axis, x.rank()).ok()?;
+            let axis = normalize_axis(axis, x.rank()).ok()?;
             let dims = x.shape();
             (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product(), Some(axis))
         }
