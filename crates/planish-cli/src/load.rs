@@ -378,7 +378,7 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     let model = model.untie(&untied)?;
     let profiles = asked.resolve(model.graph())?;
     let sizes = match profiles.is_empty() {
-        true => shapes::default_sizes(model.graph(), &Sizes::new())?,
+        true => shapes::tuned_sizes(model.graph(), &Sizes::new())?,
         false => Sizes::new(),
     };
     if building.device == Device::Auto && device != Device::Cpu {

@@ -7,7 +7,7 @@
 //! Each stage is a folder and a type that prints itself; [`build_until`] stops at one of them.
 //!
 //! - `backends`: the host's, and devices with memory of their own;
-//! - `default_sizes`: the sizes that a model is tuned at where nobody gives any; `sizes`: what symbols then are;
+//! - `default_sizes`: the sizes that a model is run and tuned at where nobody gives any; `sizes`: what symbols then are;
 //! - `precision`: the graph in the number types that were asked for; `integers`: layers of 8-bit integers;
 //! - `lower`: a graph to steps that may be taken, each a region of nodes that one kernel may cover, with the ways to do
 //!   it: a backend's candidates, or nothing at all where a value is only seen differently;
@@ -54,7 +54,7 @@ pub use build::{Built, build, build_until, optimized};
 pub use canonical::canonical;
 pub use choose::Chosen;
 pub use choose::tactic_lock::TacticLock;
-pub use default_sizes::default_sizes;
+pub use default_sizes::{default_sizes, tuned_sizes};
 pub use diagnose::{
     Cause, Departure, Diagnose, Diagnosis, StepError, diagnose, float_reference, is_layer, layer_of,
     low_layers,

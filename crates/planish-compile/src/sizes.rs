@@ -9,7 +9,7 @@ use planish_op::ValueType;
 use planish_plan::{Profile, Variant};
 use planish_tensor::{Dim, Shape};
 
-use crate::default_sizes::default_sizes;
+use crate::default_sizes::tuned_sizes;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::options::BuildOptions;
 
@@ -56,7 +56,7 @@ impl Sizes {
         let symbols: Vec<(usize, String)> =
             sizes.filter_map(|(axis, dim)| Some((axis, dim.as_symbol()?.to_string()))).collect();
         if symbols.iter().any(|(_, symbol)| !known.contains_key(symbol)) {
-            known = default_sizes(graph, &known).unwrap_or(known);
+            known = tuned_sizes(graph, &known).unwrap_or(known);
         }
         for (axis, symbol) in symbols {
             known.entry(symbol).or_insert(if axis == 0 { 1 } else { GUESS });

@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use planish_compile::default_sizes;
+pub use planish_compile::{default_sizes, tuned_sizes};
 use planish_ir::{Graph, ValueInfo};
 use planish_op::TensorType;
 use planish_plan::{Profile, SymbolRange};
