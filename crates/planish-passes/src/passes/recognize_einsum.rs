@@ -1,4 +1,4 @@
-//! Recognizes Einsum as what it is: a transpose of one operand, a matrix product of two.
+//! Recognizes Einsum as what it is: a transpose of one operand, a matrix product of two, or products of elements.
 //!
 //! The letters of two operands fall into four groups: shared by both and the result (batch), of one and the
 //! result (rows, columns), shared and summed. With each operand transposed to `batch, rows, summed` and
@@ -6,8 +6,8 @@
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::einsum::{Equation, Label};
-use planish_op::{MatMul, Op, Transpose};
-use planish_tensor::{Dim, Shape};
+use planish_op::{MatMul, Mul, Op, ReduceSum, Transpose, Unsqueeze};
+use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output};
 use crate::reshape::reshaped;
@@ -81,15 +81,15 @@ fn product(patch: &mut Patch, node: &Node, a: &Labeled, b: &Labeled, output: &[L
     if lone > 0 {
         return blocked("an operand is summed alone");
     }
-    if summed.is_empty() || rows.is_empty() || columns.is_empty() {
-        return blocked("no axis is summed, or an operand has no axis of its own");
-    }
     let size = |x: &Labeled, label: &Label| {
         let axis = x.labels.iter().position(|other| other == label)?;
         x.shape.get(axis).cloned()
     };
     if batch.iter().chain(&summed).any(|label| size(a, label) != size(b, label)) {
         return blocked("an axis is broadcast between the operands");
+    }
+    if summed.is_empty() || rows.is_empty() || columns.is_empty() {
+        return elements(patch, &node.name, [a, b], output, &summed).ok_or(Miss::No);
     }
     let order = |groups: [&[Label]; 3]| groups.concat();
     let name = &*node.name;
@@ -112,6 +112,46 @@ fn product(patch: &mut Patch, node: &Node, a: &Labeled, b: &Labeled, output: &[L
         false => reshaped(patch, name, value, &made, sizes.dims())?,
     };
     Ok(Labeled { value, labels: whole, shape: sizes })
+}
+
+/// The products of single elements, summed after that: where nothing is summed, or all axes of an operand belong to the
+/// other, too, these are no more than the larger operand or the result has.
+fn elements(
+    patch: &mut Patch,
+    name: &str,
+    operands: [&Labeled; 2],
+    output: &[Label],
+    summed: &[Label],
+) -> Option<Labeled> {
+    let all = [output, summed].concat();
+    let mut sides = Vec::with_capacity(operands.len());
+    for operand in operands {
+        let own: Vec<Label> = all.iter().filter(|label| operand.labels.contains(label)).copied().collect();
+        let x = turned(patch, name, operand.clone(), &own)?;
+        let absent: Vec<i64> =
+            (0..all.len()).filter(|at| !own.contains(&all[*at])).map(|at| at as i64).collect();
+        sides.push(match absent.is_empty() {
+            true => x.value,
+            false => {
+                let axes = patch.constant(&format!("{name}.axes"), Tensor::vector(absent));
+                patch.node(name, Unsqueeze {}, &[x.value, axes])
+            }
+        });
+    }
+    let size = |label: &Label| {
+        operands.iter().find_map(|operand| {
+            let axis = operand.labels.iter().position(|other| other == label)?;
+            operand.shape.get(axis).cloned()
+        })
+    };
+    let mut value = patch.node(name, Mul {}, &sides);
+    if !summed.is_empty() {
+        let axes: Vec<i64> = (output.len()..all.len()).map(|axis| axis as i64).collect();
+        let axes = patch.constant(&format!("{name}.axes"), Tensor::vector(axes));
+        value = patch.node(name, ReduceSum { noop_with_empty_axes: false, keepdims: false }, &[value, axes]);
+    }
+    let shape = output.iter().map(size).collect::<Option<Shape>>()?;
+    Some(Labeled { value, labels: output.to_vec(), shape })
 }
 
 /// The operand with its axes in the order of `labels`.
@@ -156,6 +196,12 @@ mod tests {
             ("abc,cde->abde", "[b,s,4]", "[4,2,3]", "[b,s,2,3]"),
             ("abde,dec->abc", "[b,s,2,3]", "[2,3,4]", "[b,s,4]"),
             ("ij,kj->ki", "[s,4]", "[t,4]", "[t,s]"),
+            ("i, j -> i j", "[s]", "[4]", "[s,4]"),
+            ("bi,bj->bji", "[b,s]", "[b,t]", "[b,t,s]"),
+            ("bhw,bc->bchw", "[b,s,t]", "[b,4]", "[b,4,s,t]"),
+            ("bi,bi->b", "[b,4]", "[b,4]", "[b]"),
+            ("bhd,hd->bh", "[b,s,4]", "[s,4]", "[b,s]"),
+            ("ij,ij->ji", "[s,4]", "[s,4]", "[4,s]"),
         ] {
             let form = format!(
                 "input %a: f32{a} input %b: f32{b} %y: f32{y} = Einsum(%a, %b) {{equation=\"{equation}\"}} output %y"
@@ -204,7 +250,6 @@ mod tests {
                 "[3,5]",
                 "an operand has one letter twice: its diagonal is taken",
             ),
-            ("i,j->ij", "[3]", "[4]", "[3,4]", "no axis is summed, or an operand has no axis of its own"),
             ("bij,jk->ik", "[2,3,4]", "[4,5]", "[3,5]", "an operand is summed alone"),
             ("bij,bjk->bik", "[2,3,4]", "[1,4,5]", "[2,3,5]", "an axis is broadcast between the operands"),
         ] {
