@@ -17,6 +17,7 @@ use crate::depthwise::{DepthwiseFamily, QuantizedDepthwiseFamily};
 use crate::dynquant::DynamicQuantizeFamily;
 use crate::evaluate::{self, ReferenceFamily};
 use crate::family::{Family, Work};
+use crate::filter::FilterFamily;
 use crate::formats;
 use crate::gemm::family::GemmFamily;
 use crate::host::{HostMemory, HostQueue};
@@ -39,6 +40,7 @@ use crate::softmax::family::SoftmaxFamily;
 use crate::topk::TopKFamily;
 use crate::trees::TreesFamily;
 use crate::typed::TypedFamily;
+use crate::valued::ValuedFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
@@ -50,6 +52,7 @@ const FAMILIES: &[&dyn Family] = &[
     &QuantizedFamily::Conv,
     &DepthwiseFamily,
     &QuantizedDepthwiseFamily,
+    &FilterFamily,
     &GemmFamily,
     &QuantizedFamily::Matrix,
     &PlainQuantizedFamily,
@@ -69,6 +72,7 @@ const FAMILIES: &[&dyn Family] = &[
     &DynamicQuantizeFamily,
     &LiveFamily,
     &TypedFamily,
+    &ValuedFamily,
     &PluginFamily,
     &ReferenceFamily,
 ];

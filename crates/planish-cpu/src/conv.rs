@@ -8,6 +8,7 @@
 pub mod band;
 pub(crate) mod bf16;
 pub(crate) mod cost;
+mod evenly;
 mod family;
 pub mod geometry;
 pub mod igemm;

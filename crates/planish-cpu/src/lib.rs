@@ -20,6 +20,7 @@ mod bottleneck;
 pub mod conv;
 pub mod depthwise;
 pub mod dynquant;
+mod filter;
 pub mod gemm;
 pub mod movement;
 mod nbits;
@@ -36,6 +37,7 @@ pub mod spatial;
 pub mod topk;
 pub mod trees;
 mod typed;
+mod valued;
 pub mod vecmath;
 
 mod backend;

@@ -74,7 +74,10 @@ impl Plainly {
     pub(crate) fn new(isa: Isa, problem: &Problem) -> Option<Plainly> {
         // Chosen for one thread: prices hang on their number, and results must not.
         let problem = &Problem { threads: 1, ..problem.clone() };
-        let offers = families().filter(|family| family.name() != REFERENCE_SOURCE && family.name() != "live");
+        // These prepare what is prepared here.
+        let is_apart =
+            |family: &&'static dyn Family| ["live", "valued", REFERENCE_SOURCE].contains(&family.name());
+        let offers = families().filter(|family| !is_apart(family));
         let mut offers: Vec<(&'static dyn Family, Candidate)> = offers
             .flat_map(|family| {
                 let candidates = family.candidates(isa, problem, &Budget::USUAL);

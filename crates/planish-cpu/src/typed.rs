@@ -10,6 +10,7 @@ mod column;
 mod elementwise;
 mod family;
 mod fourier;
+mod grid_sample;
 mod lines;
 mod max_pool;
 mod moves;

@@ -3,7 +3,7 @@
 use planish_kernel::attention::{Heads, mask_strides};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::Op;
-use planish_tensor::DType;
+use planish_tensor::{DType, Tensor};
 
 use super::{Attention, HeadStrides, MaskPlace};
 use crate::family::{Family, Work};
@@ -36,7 +36,7 @@ fn plan(isa: Isa, problem: &Problem, tile: Tile) -> Option<Attention> {
         _ => None,
     };
     let absent = |place: usize| node.inputs.get(place).copied().flatten().is_none();
-    if node.n_outputs != 1 || !(4..=6).all(absent) || (!absent(3) && input(3).is_none()) {
+    if node.n_outputs != 1 || !(4..=6).all(absent) {
         return None;
     }
     let (q, k, v) = (input(0)?, input(1)?, input(2)?);
@@ -59,9 +59,15 @@ fn plan(isa: Isa, problem: &Problem, tile: Tile) -> Option<Attention> {
     if !fits {
         return None;
     }
-    let mask = match input(3) {
+    let scores = [batch, n_heads, n_queries, n_keys];
+    let mask = match node.inputs.get(3).copied().flatten() {
         None => None,
-        Some(idx) => Some(mask(&problem.inputs[idx], idx, [batch, n_heads, n_queries, n_keys])?),
+        Some(Ref::Input(idx)) => Some(mask(&problem.inputs[idx as usize], idx as usize, scores)?),
+        // Of a decoder's first token, for one: a mask of one element that a graph computes of constants.
+        Some(constant) => {
+            masks_nothing(problem.region.constant(Some(constant))?, scores).then_some(())?;
+            None
+        }
     };
     Some(Attention {
         isa,
@@ -82,6 +88,18 @@ fn plan(isa: Isa, problem: &Problem, tile: Tile) -> Option<Attention> {
         softcap: op.softcap,
         causal: op.is_causal,
     })
+}
+
+/// Whether a mask of one element leaves every probability as it is: the same finite number is added to all scores.
+fn masks_nothing(mask: &Tensor, scores: [usize; 4]) -> bool {
+    let reaches_all = mask_strides(&Operand::dense(mask.dtype(), mask.shape(), Layout::Plain), scores)
+        .is_some_and(|(_, n_keys)| n_keys >= scores[3]);
+    let keeps = match (mask.dtype(), &mask.to_f64s()[..]) {
+        (DType::Bool, [x]) => *x != 0.0,
+        (DType::F32, [x]) => x.is_finite(),
+        _ => false,
+    };
+    mask.len() == 1 && reaches_all && keeps
 }
 
 fn mask(operand: &Operand, input: usize, scores: [usize; 4]) -> Option<MaskPlace> {

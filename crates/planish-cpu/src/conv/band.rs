@@ -5,6 +5,7 @@
 //! first layer of a ResNet. The copy is small beside the outputs, and takes channels in any order, so images
 //! are read as networks get them. Weights are packed as for implicit GEMM.
 
+use super::evenly::{self, Pixels};
 use super::geometry::Geometry;
 use super::{ConvCall, Finished, LINE, part, prefetch_to_write, wanted_tasks};
 use crate::gemm::table::Tile;
@@ -15,6 +16,9 @@ use crate::team::{Task, Team};
 
 /// Bytes of copied rows that a task keeps: they are read once for each panel.
 const BAND_BYTES: usize = 64 << 10;
+
+/// Outputs of a row that are finished before what follows them is done: 16 KB.
+const PIECE: usize = 4 << 10;
 
 /// A convolution over bands for one geometry.
 #[derive(Debug)]
@@ -115,6 +119,20 @@ impl Band {
                 }
             }
         }
+        if self.is_by_rows(call) {
+            for row in 0..n_rows {
+                // SAFETY: granted by the caller; the rows were copied.
+                unsafe {
+                    self.row(
+                        call,
+                        copy.add(row * y.stride * self.row_len),
+                        rows_copied,
+                        (task.slot, plane, first + row),
+                    )
+                };
+            }
+            return;
+        }
         // Outputs of several rows make one tile where they are evenly spaced.
         let even = |pixels: &super::geometry::Pixels| pixels.axes[1] == x.output * pixels.axes[2];
         let joined = even(&g.output) && g.residual.as_ref().is_none_or(even);
@@ -167,6 +185,72 @@ impl Band {
                         slot: task.slot,
                     });
                 }
+            }
+        }
+    }
+
+    /// Whether rows are long enough for the kernel without a table, which adds nothing to its sums and stores them in place.
+    fn is_by_rows(&self, call: &ConvCall<'_>) -> bool {
+        let g = &self.geometry;
+        g.residual.is_none() && call.staging == 0 && g.axes[2].output >= evenly::least()
+    }
+
+    /// One row of outputs, of the slot and the row that are given: `from` is the first row that was copied for it.
+    ///
+    /// # Safety
+    /// As for [`Band::run`].
+    unsafe fn row(
+        &self,
+        call: &ConvCall<'_>,
+        from: *const f32,
+        rows_copied: usize,
+        (slot, plane, row): (usize, usize, usize),
+    ) {
+        let g = &self.geometry;
+        let [z, y, x] = &g.axes;
+        let (image, depth) = (plane / z.output, plane % z.output);
+        let to = image * g.output.image + depth * g.output.axes[0] + row * g.output.axes[1];
+        let (n_taps, nr, pixel) = (x.kernel * g.c, self.tile.nr(), g.output.axes[2]);
+        // What follows finds its pixels in the first-level cache.
+        let n_pieces = match call.after {
+            Some(_) => (x.output * g.k).div_ceil(PIECE).clamp(1, x.output / evenly::least()),
+            None => 1,
+        };
+        for piece in 0..n_pieces {
+            let pixels = part(x.output, n_pieces, piece);
+            let output = call.output.wrapping_add(to + pixels.start * pixel);
+            for k0 in (0..g.k).step_by(nr) {
+                let n = nr.min(g.k - k0);
+                // SAFETY: panels lie inside the packed weights; the copy holds all windows, output and bias all channels.
+                unsafe {
+                    let call = Pixels {
+                        input: from.add(pixels.start * x.stride * g.c),
+                        spacing: x.stride * g.c,
+                        depths: (z.kernel, rows_copied * self.row_len),
+                        heights: (y.kernel, y.dilation * self.row_len),
+                        n_taps,
+                        panel: call.weights.add(k0 * z.kernel * y.kernel * n_taps),
+                        panel_stride: self.tile.panel_width(n),
+                        output: output.add(k0),
+                        stride: pixel,
+                        n_pixels: pixels.len(),
+                        n,
+                        bias: if call.bias.is_null() { call.bias } else { call.bias.add(k0) },
+                        lo: call.lo,
+                        hi: call.hi,
+                    };
+                    evenly::run(self.isa, &call);
+                }
+            }
+            if let Some(after) = call.after {
+                let first = (plane * y.output + row) * x.output;
+                after(&Finished {
+                    at: output,
+                    stride: pixel,
+                    pixels: first + pixels.start..first + pixels.end,
+                    channels: 0..g.k,
+                    slot,
+                });
             }
         }
     }
@@ -319,6 +403,19 @@ mod tests {
                 let z = axis(6, 3, 2, 1, (1, 2));
                 check(&Case::new(2, 1, c, 17, &[z, y, x], false, 0).with_plain_input().with_residual(2));
             }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_long_enough_to_go_without_a_table() {
+        for (c, stride, kernel, n, k) in
+            [(1, 1, 3, 43, 16), (1, 2, 3, 90, 7), (3, 2, 5, 101, 40), (3, 1, 3, 44, 70), (2, 3, 2, 140, 33)]
+        {
+            let x = axis(n, kernel, stride, 1, (1, 2));
+            let y = axis(7, 3, 2, 1, (1, 1));
+            check(&Case::new(2, 1, c, k, &[y, x], false, 0).with_plain_input());
+            check(&Case::new(1, 1, c, k, &[y, x], false, 3).clamped(0.0, 2.0));
+            check(&Case::new(1, 1, c, k, &[axis(3, 2, 1, 1, (1, 0)), y, x], false, 0));
         }
     }
 

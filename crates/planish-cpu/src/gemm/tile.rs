@@ -207,7 +207,7 @@ unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
 /// # Safety
 /// `rows` must be readable at `k`, `panel` for `NV` vectors.
 #[inline(always)]
-unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
+pub(crate) unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
     s: S,
     acc: &mut [[S::F; NV]; MR],
     rows: &[*const f32; MR],
@@ -305,7 +305,7 @@ unsafe fn apply_epilogue<S: Simd, const MR: usize, const NV: usize>(
 /// # Safety
 /// They must be readable.
 #[inline(always)]
-unsafe fn vectors<S: Simd, const NV: usize>(s: S, from: *const f32, last: usize) -> [S::F; NV] {
+pub(crate) unsafe fn vectors<S: Simd, const NV: usize>(s: S, from: *const f32, last: usize) -> [S::F; NV] {
     let mut vectors = [s.zero(); NV];
     for (j, vector) in vectors.iter_mut().enumerate() {
         // SAFETY: granted by the caller.

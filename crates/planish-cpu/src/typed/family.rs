@@ -3,7 +3,7 @@
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 
 use super::args::Args;
-use super::{elementwise, fourier, lines, max_pool, moves, quantize, recurrent, scatter};
+use super::{elementwise, fourier, grid_sample, lines, max_pool, moves, quantize, recurrent, scatter};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 
@@ -53,6 +53,10 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Plan> {
     if let Some(plan) = recurrent::plan(isa, problem, &args) {
         let ns = plan.operations() / (8.0 * per_output.max(1) as f64);
         return dense(Box::new(plan), 4.0 + ns);
+    }
+    if let Some(plan) = grid_sample::plan(isa, problem, &args) {
+        let ns = plan.element_ns();
+        return dense(Box::new(plan), ns);
     }
     if let Some(plan) = fourier::plan(isa, problem, &args) {
         let ns = plan.signal_ns() * plan.n_signals() as f64 / per_output.max(1) as f64;

@@ -3,6 +3,8 @@
 //! Elements that differ in a coordinate beside the indexed one never meet, so tasks take columns, or lines, of their own; results
 //! do not depend on threads.
 
+use std::ops::Range;
+
 use planish_kernel::{KernelError, KernelErrorKind, Layout, Problem};
 use planish_op::{Op, ScatterReduction};
 use planish_tensor::{DType, normalize_axis};
@@ -15,6 +17,9 @@ use crate::team::Team;
 
 /// Updates of a task: some 20 µs.
 const TASK_UPDATES: usize = 1 << 13;
+
+/// Columns of a task, or a multiple: those of a cache line of 32-bit numbers.
+const COLUMNS: usize = 16;
 
 /// Numbers that updates are folded in.
 trait Number: Copy {
@@ -131,6 +136,21 @@ pub(super) fn plan(problem: &Problem, args: &Args) -> Option<Scatter> {
     Some(Scatter { args: args.clone(), by, dtype: data.dtype, wide_index, n_indices, n_data, form })
 }
 
+/// Folds neighbouring updates into neighbouring elements.
+///
+/// # Safety
+/// There must be `n` of both, those of `to` nobody else's.
+#[inline(always)]
+unsafe fn run_of<T: Number>(to: *mut T, from: *const T, n: usize, fold: &impl Fn(T, T) -> T) {
+    for at in 0..n {
+        // SAFETY: granted by the caller.
+        unsafe {
+            let to = to.add(at);
+            to.write_unaligned(fold(to.read_unaligned(), from.add(at).read_unaligned()));
+        }
+    }
+}
+
 /// The pointers of a run.
 #[derive(Clone, Copy)]
 struct Pointers {
@@ -152,6 +172,60 @@ impl Scatter {
             match self.wide_index {
                 true => from.cast::<i64>().add(at).read_unaligned(),
                 false => from.cast::<i32>().add(at).read_unaligned().into(),
+            }
+        }
+    }
+
+    /// The index that all these columns of a row have, if it is one: graph networks repeat it for every feature.
+    ///
+    /// # Safety
+    /// The index tensor must have them.
+    #[inline(always)]
+    unsafe fn one_index(&self, from: *const u8, row: usize, cols: Range<usize>) -> Option<i64> {
+        // SAFETY: granted by the caller.
+        unsafe {
+            let first = self.index(from, row + cols.start);
+            if cols.len() < 2 || self.index(from, row + cols.end - 1) != first {
+                return None;
+            }
+            let differs = match self.wide_index {
+                true => {
+                    let from = from.cast::<i64>().add(row);
+                    cols.fold(false, |differs, col| differs | (from.add(col).read_unaligned() != first))
+                }
+                false => {
+                    let (from, first) = (from.cast::<i32>().add(row), first as i32);
+                    cols.fold(false, |differs, col| differs | (from.add(col).read_unaligned() != first))
+                }
+            };
+            (!differs).then_some(first)
+        }
+    }
+
+    /// The lowest and the highest index, of ScatterElements, whose indices all belong to one axis.
+    ///
+    /// # Safety
+    /// The index tensor must be readable.
+    unsafe fn ends(&self, from: *const u8) -> (i64, i64) {
+        /// # Safety
+        /// There must be so many.
+        unsafe fn of<T: Copy + Ord + Into<i64>>(from: *const T, n: usize) -> (i64, i64) {
+            // SAFETY: granted by the caller.
+            let at = |at: usize| unsafe { from.add(at).read_unaligned() };
+            if n == 0 {
+                return (0, -1);
+            }
+            let (mut low, mut high) = (at(0), at(0));
+            for idx in 1..n {
+                (low, high) = (low.min(at(idx)), high.max(at(idx)));
+            }
+            (low.into(), high.into())
+        }
+        // SAFETY: granted by the caller.
+        unsafe {
+            match self.wide_index {
+                true => of(from.cast::<i64>(), self.n_indices),
+                false => of(from.cast::<i32>(), self.n_indices),
             }
         }
     }
@@ -197,7 +271,11 @@ impl Scatter {
                 // Lines of the last axis never meet; of another axis columns do not.
                 let unit = if is_last { last } else { n_rows };
                 let n_units = if is_last { n_rows } else { last };
-                let per_task = units_per_task(n_units, unit, TASK_UPDATES);
+                let mut per_task = units_per_task(n_units, unit, TASK_UPDATES);
+                if !is_last {
+                    // Whole lines of the cache: narrower columns are read and written many times over.
+                    per_task = per_task.next_multiple_of(COLUMNS);
+                }
                 team.for_each(n_units.div_ceil(per_task), &|task| {
                     let at = &all;
                     let units = task.idx * per_task..((task.idx + 1) * per_task).min(n_units);
@@ -208,6 +286,22 @@ impl Scatter {
                         for (place, dim) in outer.iter().enumerate().rev() {
                             base += if place == *axis { 0 } else { rest % dim * strides[place] };
                             rest /= dim;
+                        }
+                        let one = match is_last {
+                            true => None,
+                            // SAFETY: the index tensor has the row.
+                            false => unsafe { self.one_index(at.index, row * last, cols.clone()) },
+                        };
+                        if let Some(index) = one {
+                            let place = index + if index < 0 { *limit as i64 } else { 0 };
+                            assert!((place as usize) < *limit, "an index changed while it was used");
+                            // SAFETY: as below, for all columns.
+                            unsafe {
+                                let to = at.y.cast::<T>().add(base + cols.start + place as usize * along);
+                                let from = at.updates.cast::<T>().add(row * last + cols.start);
+                                run_of(to, from, cols.len(), &fold);
+                            }
+                            continue;
                         }
                         for col in cols.clone() {
                             // SAFETY: the caller grants the operands; an index is within its axis or the task stops.
@@ -226,7 +320,7 @@ impl Scatter {
             }
             Form::Slices { indexed, n_tuples, run } => {
                 let depth = indexed.len();
-                let per_task = units_per_task(*run, *n_tuples, TASK_UPDATES);
+                let per_task = units_per_task(*run, *n_tuples, TASK_UPDATES).next_multiple_of(COLUMNS);
                 team.for_each(run.div_ceil(per_task), &|task| {
                     let at = &all;
                     let cols = task.idx * per_task..((task.idx + 1) * per_task).min(*run);
@@ -239,13 +333,11 @@ impl Scatter {
                             assert!((place as usize) < *dim, "an index changed while it was used");
                             base += place as usize * stride;
                         }
-                        for col in cols.clone() {
-                            // SAFETY: the slice lies within the data, the update within the updates.
-                            unsafe {
-                                let to = at.y.cast::<T>().add(base + col);
-                                let new = at.updates.cast::<T>().add(tuple * run + col).read_unaligned();
-                                to.write_unaligned(fold(to.read_unaligned(), new));
-                            }
+                        // SAFETY: the slice lies within the data, the update within the updates.
+                        unsafe {
+                            let to = at.y.cast::<T>().add(base + cols.start);
+                            let from = at.updates.cast::<T>().add(tuple * run + cols.start);
+                            run_of(to, from, cols.len(), &fold);
                         }
                     }
                 });
@@ -258,7 +350,15 @@ impl Work for Scatter {
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let at = |place: usize| self.args.at(&shared, place);
         let pointers = Pointers { index: at(1), updates: at(2), y: shared.outputs[0] };
-        for idx in 0..self.n_indices {
+        let is_inside = match &self.form {
+            Form::Elements { limit, .. } => {
+                // SAFETY: the caller grants the index tensor.
+                let (low, high) = unsafe { self.ends(pointers.index) };
+                low >= -(*limit as i64) && high < *limit as i64
+            }
+            Form::Slices { .. } => false,
+        };
+        for idx in 0..if is_inside { 0 } else { self.n_indices } {
             // SAFETY: the index tensor has so many.
             let (index, dim) = (unsafe { self.index(pointers.index, idx) }, self.limit(idx) as i64);
             if index >= dim || index < -dim {

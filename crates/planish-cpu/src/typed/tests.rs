@@ -231,12 +231,67 @@ fn updates_are_folded_in_order() {
                 let indices = Input::Data(Tensor::new(&picked, indices).unwrap());
                 check_dense(op::ScatterElements { reduction, axis }, &[x, indices, updates], 1);
             }
+            // As graph networks have it: a node for each row, repeated for every feature, but for one of the last.
+            for odd in [0, 1] {
+                let index = |at: usize| (at as i64 / 40 * 5) % 6 - 3 + (at as i64 + odd) / (9 * 40);
+                let indices = Tensor::new(&[9, 40], (0..9 * 40).map(index).collect()).unwrap();
+                let inputs = [small(&[6, 40]), Input::Data(indices), small(&[9, 40])];
+                check_dense(op::ScatterElements { reduction, axis: 0 }, &inputs, 1);
+            }
             let indices = Tensor::new(&[5, 1], vec![0i64, 2, -1, 2, 1]).unwrap();
             let inputs = [small(&[4, 30]), Input::Data(indices), small(&[5, 30])];
             check_dense(op::ScatterND { reduction }, &inputs, 1);
             let indices = Tensor::new(&[3, 2], vec![0i64, 2, -1, 2, 0, 2]).unwrap();
             let inputs = [small(&[4, 3]), Input::Data(indices), small(&[3])];
             check_dense(op::ScatterND { reduction }, &inputs, 1);
+        }
+    }
+}
+
+#[test]
+fn images_are_read_at_points() {
+    use planish_op::{GridSample, GridSampleMode as Mode, GridSamplePadding as Padding};
+    let mut random = Random::new(19);
+    let shapes = [
+        (vec![2, 3, 7, 9], vec![2, 4, 5]),
+        (vec![1, 1, 1, 1], vec![1, 3, 1]),
+        (vec![1, 5, 2, 70], vec![1, 13, 11]),
+        (vec![2, 2, 3, 4, 5], vec![2, 2, 3, 4]),
+        (vec![1, 3, 6, 6], vec![1, 0, 4]),
+    ];
+    for (image, points) in &shapes {
+        let n_axes = image.len() - 2;
+        let x = random.floats(image);
+        // Inside, at the borders exactly, and far outside.
+        let mut grid = random.tensor(DType::F32, &[points.clone(), vec![n_axes]].concat(), 1.6);
+        if !grid.is_empty() {
+            let mut values = grid.elements::<f32>().unwrap().to_vec();
+            let odd = [1.0, -1.0, 0.0, 7.3, -33.0, f32::NAN];
+            values.iter_mut().step_by(3).zip(odd).for_each(|(to, odd)| *to = odd);
+            grid = Tensor::new(grid.shape(), values).unwrap();
+        }
+        for mode in [Mode::Nearest, Mode::Linear, Mode::Cubic] {
+            if mode == Mode::Cubic && n_axes == 3 {
+                continue;
+            }
+            for padding_mode in [Padding::Zeros, Padding::Border, Padding::Reflection] {
+                for align_corners in [false, true] {
+                    let sample = OpTrial::new(
+                        GridSample { align_corners, padding_mode, mode },
+                        &[Input::Data(x.clone()), Input::Data(grid.clone())],
+                        1,
+                    );
+                    let dense =
+                        |tensor: &Tensor| Operand::dense(tensor.dtype(), tensor.shape(), Layout::Plain);
+                    let inputs: Vec<Operand> = sample.data.iter().map(dense).collect();
+                    for isa in Isa::available() {
+                        let got = sample.run(&TypedFamily, isa, &inputs, &[dense(&sample.want[0])]).unwrap();
+                        let what = format!("{isa} {mode:?} {padding_mode:?} {align_corners} {image:?}");
+                        let near = Tolerance { relative: 1e-6, absolute: 2e-6 };
+                        assert_close(&got[0], &sample.want[0], near, &what);
+                    }
+                }
+            }
         }
     }
 }
