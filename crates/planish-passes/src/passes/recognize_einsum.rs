@@ -1,12 +1,13 @@
-//! Recognizes Einsum as what it is: a transpose of one operand, a matrix product of two, or products of elements.
+//! Recognizes Einsum as what it is: a transpose of one operand, a matrix product of two, or their product element
+//! by element where nothing is summed (`i,j->ij`, the angles of rotary embeddings).
 //!
 //! The letters of two operands fall into four groups: shared by both and the result (batch), of one and the
 //! result (rows, columns), shared and summed. With each operand transposed to `batch, rows, summed` and
-//! `batch, summed, columns`, groups of several letters merged, the rest is one MatMul.
+//! `batch, summed, columns`, groups of several letters merged (none are an axis of 1), the rest is one MatMul.
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::einsum::{Equation, Label};
-use planish_op::{MatMul, Mul, Op, ReduceSum, Transpose, Unsqueeze};
+use planish_op::{MatMul, Mul, Op, Transpose, Unsqueeze};
 use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output};
@@ -88,9 +89,14 @@ fn product(patch: &mut Patch, node: &Node, a: &Labeled, b: &Labeled, output: &[L
     if batch.iter().chain(&summed).any(|label| size(a, label) != size(b, label)) {
         return blocked("an axis is broadcast between the operands");
     }
-    if summed.is_empty() || rows.is_empty() || columns.is_empty() {
-        return elements(patch, &node.name, [a, b], output, &summed).ok_or(Miss::No);
+    if summed.is_empty() {
+        return spread(patch, &node.name, a, b, output);
     }
+    // The operand without an axis of its own comes second: its columns are an axis of 1, which is dropped again.
+    let (a, b, rows, columns) = match rows.is_empty() {
+        true => (b, a, columns, rows),
+        false => (a, b, rows, columns),
+    };
     let order = |groups: [&[Label]; 3]| groups.concat();
     let name = &*node.name;
     let a = turned(patch, name, a.clone(), &order([&batch, &rows, &summed])).ok_or(Miss::No)?;
@@ -114,44 +120,34 @@ fn product(patch: &mut Patch, node: &Node, a: &Labeled, b: &Labeled, output: &[L
     Ok(Labeled { value, labels: whole, shape: sizes })
 }
 
-/// The products of single elements, summed after that: where nothing is summed, or all axes of an operand belong to the
-/// other, too, these are no more than the larger operand or the result has.
-fn elements(
-    patch: &mut Patch,
-    name: &str,
-    operands: [&Labeled; 2],
-    output: &[Label],
-    summed: &[Label],
-) -> Option<Labeled> {
-    let all = [output, summed].concat();
-    let mut sides = Vec::with_capacity(operands.len());
-    for operand in operands {
-        let own: Vec<Label> = all.iter().filter(|label| operand.labels.contains(label)).copied().collect();
-        let x = turned(patch, name, operand.clone(), &own)?;
-        let absent: Vec<i64> =
-            (0..all.len()).filter(|at| !own.contains(&all[*at])).map(|at| at as i64).collect();
-        sides.push(match absent.is_empty() {
-            true => x.value,
-            false => {
-                let axes = patch.constant(&format!("{name}.axes"), Tensor::vector(absent));
-                patch.node(name, Unsqueeze {}, &[x.value, axes])
-            }
-        });
-    }
+/// The product element by element, with the labels of the output.
+fn spread(patch: &mut Patch, name: &str, a: &Labeled, b: &Labeled, output: &[Label]) -> Found<Labeled> {
     let size = |label: &Label| {
-        operands.iter().find_map(|operand| {
-            let axis = operand.labels.iter().position(|other| other == label)?;
-            operand.shape.get(axis).cloned()
-        })
+        let of = |x: &Labeled| x.shape.get(x.labels.iter().position(|other| other == label)?).cloned();
+        of(a).or_else(|| of(b))
     };
-    let mut value = patch.node(name, Mul {}, &sides);
-    if !summed.is_empty() {
-        let axes: Vec<i64> = (output.len()..all.len()).map(|axis| axis as i64).collect();
-        let axes = patch.constant(&format!("{name}.axes"), Tensor::vector(axes));
-        value = patch.node(name, ReduceSum { noop_with_empty_axes: false, keepdims: false }, &[value, axes]);
+    let shape = output.iter().map(size).collect::<Option<Shape>>().ok_or(Miss::No)?;
+    let mut factors = Vec::with_capacity(2);
+    for x in [a, b] {
+        let own: Vec<Label> = output.iter().filter(|label| x.labels.contains(label)).copied().collect();
+        let x = turned(patch, name, x.clone(), &own).ok_or(Miss::No)?;
+        // Axes that only the other factor has; those in front come by broadcasting.
+        let first = output.iter().position(|label| own.contains(label)).unwrap_or(output.len());
+        let missing = |(_, label): &(usize, &Label)| !own.contains(label);
+        let at = output[first..].iter().enumerate().filter(missing).map(|(at, _)| at as i64).collect();
+        factors.push(widened(patch, name, x.value, at));
     }
-    let shape = output.iter().map(size).collect::<Option<Shape>>()?;
-    Some(Labeled { value, labels: output.to_vec(), shape })
+    let value = patch.node(name, Mul {}, &factors);
+    Ok(Labeled { value, labels: output.to_vec(), shape })
+}
+
+/// The operand with axes of 1 at these places of the result.
+fn widened(patch: &mut Patch, name: &str, x: Operand, at: Vec<i64>) -> Operand {
+    if at.is_empty() {
+        return x;
+    }
+    let axes = patch.constant("axes", Tensor::vector(at));
+    patch.node(name, Unsqueeze {}, &[x, axes])
 }
 
 /// The operand with its axes in the order of `labels`.
@@ -173,6 +169,10 @@ fn merged(patch: &mut Patch, name: &str, x: &Labeled, groups: &[usize]) -> Found
     let shape: Shape = groups.iter().map(|&n| dims.by_ref().take(n).product::<Dim>()).collect();
     match shape == x.shape {
         true => Ok((x.value, shape)),
+        false if groups.iter().all(|&n| n <= 1) => {
+            let empty = (0..groups.len()).filter(|&at| groups[at] == 0).map(|at| at as i64).collect();
+            Ok((widened(patch, name, x.value, empty), shape))
+        }
         false => Ok((reshaped(patch, name, x.value, &x.shape, shape.dims())?, shape)),
     }
 }
@@ -196,12 +196,23 @@ mod tests {
             ("abc,cde->abde", "[b,s,4]", "[4,2,3]", "[b,s,2,3]"),
             ("abde,dec->abc", "[b,s,2,3]", "[2,3,4]", "[b,s,4]"),
             ("ij,kj->ki", "[s,4]", "[t,4]", "[t,s]"),
-            ("i, j -> i j", "[s]", "[4]", "[s,4]"),
+            // An operand without an axis of its own.
+            ("bij,bj->bi", "[b,s,4]", "[b,4]", "[b,s]"),
+            ("j,bjk->bk", "[4]", "[b,4,t]", "[b,t]"),
+            ("bj,bj->b", "[b,s]", "[b,s]", "[b]"),
+            ("i,i->", "[s]", "[s]", "[]"),
+            ("bhwc,hkc->bhwk", "[2,s,3,4]", "[s,5,4]", "[2,s,3,5]"),
+            // Nothing is summed.
+            ("i , j -> i j", "[s]", "[4]", "[s,4]"),
+            ("i,j->ji", "[s]", "[4]", "[4,s]"),
+            ("bi,bj->bij", "[b,s]", "[b,t]", "[b,s,t]"),
+            ("bi,jb->jbi", "[b,s]", "[t,b]", "[t,b,s]"),
+            ("bij,bij->bji", "[b,s,4]", "[b,s,4]", "[b,4,s]"),
+            ("bij,->bij", "[b,s,4]", "[]", "[b,s,4]"),
+            ("i,bji->bji", "[4]", "[b,s,4]", "[b,s,4]"),
             ("bi,bj->bji", "[b,s]", "[b,t]", "[b,t,s]"),
             ("bhw,bc->bchw", "[b,s,t]", "[b,4]", "[b,4,s,t]"),
-            ("bi,bi->b", "[b,4]", "[b,4]", "[b]"),
             ("bhd,hd->bh", "[b,s,4]", "[s,4]", "[b,s]"),
-            ("ij,ij->ji", "[s,4]", "[s,4]", "[4,s]"),
         ] {
             let form = format!(
                 "input %a: f32{a} input %b: f32{b} %y: f32{y} = Einsum(%a, %b) {{equation=\"{equation}\"}} output %y"
@@ -226,6 +237,17 @@ mod tests {
                 %y: f32[b,s,2,3] = Reshape(%heads.1, %shape.1) "heads"
                 output %y
             "#]],
+        );
+    }
+
+    #[test]
+    fn an_outer_product_is_a_broadcast() {
+        becomes(
+            RECOGNIZE_EINSUM,
+            "input %t: f32[s] input %f: f32[4] %y: f32[s,4] = Einsum(%t, %f) {equation=\"i,j->ij\"} \"angles\" output %y",
+            "input %t: f32[s] input %f: f32[4] const %axes: i64[1] = [1] \
+             %angles: f32[s,1] = Unsqueeze(%t, %axes) \"angles\" %y: f32[s,4] = Mul(%angles, %f) \"angles\" output %y",
+            FEED,
         );
     }
 
