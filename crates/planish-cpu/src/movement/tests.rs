@@ -160,6 +160,21 @@ fn slices() {
 }
 
 #[test]
+fn slices_whose_ends_a_run_brings() {
+    let mut random = Random::new(61);
+    for _ in 0..100 {
+        let rank = random.between(1, 4);
+        let dims = sizes(&mut random, rank);
+        let n = random.between(1, rank);
+        let starts: Vec<i64> = (0..n).map(|_| random.below(20) as i64 - 10).collect();
+        let ends = Tensor::vector((0..n).map(|_| random.below(80) as i64 - 40).collect::<Vec<i64>>());
+        let axes: Vec<i64> = (0..n as i64).map(|axis| axis - rank as i64).collect();
+        let inputs = [data(&mut random, &dims), ints(&starts), Input::Data(ends), ints(&axes)];
+        OpTrial::new(Slice {}, &inputs, 1).check_exact(&MoveFamily, &mut random, None);
+    }
+}
+
+#[test]
 fn pads() {
     let mut random = Random::new(7);
     for _ in 0..300 {

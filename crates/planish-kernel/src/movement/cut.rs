@@ -1,9 +1,9 @@
 //! Operators that put values one after another along an axis, or take them apart.
 
-use crate::KernelError;
+use crate::{KernelError, Operand};
 use planish_op::{Concat, Gather, Split};
 
-use super::{Lowering, Move, View};
+use super::{Lowering, Move, Source, View};
 
 pub(super) fn concat(cx: &Lowering<'_>, op: &Concat) -> Result<Vec<Move>, KernelError> {
     let y = cx.output(0)?;
@@ -48,6 +48,11 @@ pub(super) fn slice(cx: &Lowering<'_>) -> Result<Vec<Move>, KernelError> {
     let (source, x) = cx.data(0)?;
     cx.same_type(&x, 0)?;
     let missing = || cx.unfit();
+    if let Ok(starts) = cx.ints(1)
+        && cx.parameter(2).is_err()
+    {
+        return slice_to(cx, &source, &x, &starts.ok_or_else(missing)?);
+    }
     let (starts, ends) = (cx.ints(1)?.ok_or_else(missing)?, cx.ints(2)?.ok_or_else(missing)?);
     let axes = cx.ints(3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let axes = cx.axes(&axes, x.rank())?;
@@ -66,6 +71,38 @@ pub(super) fn slice(cx: &Lowering<'_>) -> Result<Vec<Move>, KernelError> {
         }
     }
     Ok(vec![cx.copy(&source, &from, 0, &View::of(cx.output(0)?))?])
+}
+
+/// A slice whose ends only a run can tell, as in `positions[:, :seq]`: the output says how far it goes.
+fn slice_to(
+    cx: &Lowering<'_>,
+    source: &Source,
+    x: &Operand,
+    starts: &[i64],
+) -> Result<Vec<Move>, KernelError> {
+    let y = cx.output(0)?;
+    let axes = cx.ints(3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let axes = cx.axes(&axes, x.rank())?;
+    let steps = cx.ints(4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    if axes.len() != starts.len() || steps.len() != starts.len() || y.rank() != x.rank() {
+        return Err(cx.unfit());
+    }
+    if steps.iter().any(|step| *step != 1) {
+        return Err(cx.unsupported("has ends that only a run can tell, and steps"));
+    }
+    let mut from = View::of(x);
+    for (&axis, &start) in axes.iter().zip(starts) {
+        let (start, most) = taken(x.dims[axis], start, i64::MAX, 1).ok_or_else(|| cx.unfit())?;
+        let len = y.dims[axis];
+        if len > most {
+            return Err(cx.unfit());
+        }
+        from = from.cut(axis, start, len, 1);
+    }
+    match from.dims == y.dims {
+        true => Ok(vec![cx.copy(source, &from, 0, &View::of(y))?]),
+        false => Err(cx.unfit()),
+    }
 }
 
 /// More indices than this are looked up one by one.
