@@ -74,10 +74,13 @@ impl Sizes {
             if bytes.is_none_or(|bytes| bytes as u64 > MAX_VALUE_BYTES) {
                 let sizes: Vec<String> = self.pairs().iter().map(|(name, n)| format!("{name}={n}")).collect();
                 let name = &value.name;
-                let message = format!(
-                    "`{name}` would be {dims:?} at {}, more than any memory; give smaller --shapes",
-                    sizes.join(" ")
-                );
+                let message = match sizes.is_empty() {
+                    true => format!("`{name}` would be {dims:?}, more than any memory"),
+                    false => format!(
+                        "`{name}` would be {dims:?} at {}, more than any memory; give smaller --shapes",
+                        sizes.join(" ")
+                    ),
+                };
                 return Err(BuildError::new(BuildErrorKind::WrongShape, message));
             }
         }
