@@ -51,10 +51,16 @@ pub(super) struct Lines {
     inner: usize,
 }
 
-/// Offsets of all places of some axes, the last of them innermost.
-fn offsets(axes: &[(usize, usize)]) -> Vec<usize> {
-    axes.iter().fold(vec![0], |all, (len, stride)| {
-        all.iter().flat_map(|base| (0..*len).map(move |at| base + at * stride)).collect()
+/// More offsets than this take more memory than a table may.
+const MAX_OFFSETS: usize = 1 << 26;
+
+/// Offsets of all places of some axes, the last of them innermost; `None` for too many of them.
+fn offsets(axes: &[(usize, usize)]) -> Option<Vec<usize>> {
+    let n = planish_tensor::element_count(&axes.iter().map(|(len, _)| *len).collect::<Vec<_>>())?;
+    (n <= MAX_OFFSETS).then(|| {
+        axes.iter().fold(vec![0], |all, (len, stride)| {
+            all.iter().flat_map(|base| (0..*len).map(move |at| base + at * stride)).collect()
+        })
     })
 }
 
@@ -117,7 +123,7 @@ pub(super) fn plan(isa: Isa, problem: &Problem, args: &Args) -> Option<Lines> {
     let pick = |wanted: bool| -> Vec<(usize, usize)> {
         (0..after).filter(|axis| is_line[*axis] == wanted).map(|axis| (x.dims[axis], strides[axis])).collect()
     };
-    let (blocks, rows) = (offsets(&pick(false)), offsets(&pick(true)));
+    let (blocks, rows) = (offsets(&pick(false))?, offsets(&pick(true))?);
     Some(Lines { isa, args: args.clone(), dtype: x.dtype, step, made, blocks, rows, inner })
 }
 
@@ -300,5 +306,17 @@ impl Work for Lines {
             }
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_no_larger_than_a_table_may_be() {
+        assert_eq!(offsets(&[(2, 10), (3, 1)]), Some(vec![0, 1, 2, 10, 11, 12]));
+        assert_eq!(offsets(&[(1 << 38, 1)]), None);
+        assert_eq!(offsets(&[(usize::MAX, 1), (2, 1)]), None);
     }
 }
