@@ -101,7 +101,7 @@ pub(crate) fn put_stand_ins(
 fn copy_out(operand: &Operand, from: Address) -> Result<Tensor, RunError> {
     if !operand.is_dense(Layout::Plain) {
         let message = "a value for the reference is not plain; the plan is damaged, rebuild it";
-        return Err(RunError::new(RunErrorKind::Failed, message));
+        return Err(RunError::new(RunErrorKind::BadFile, message));
     }
     let mut bytes = zeroed(operand.span_bytes())?;
     // SAFETY: the operand spans these bytes in host memory.

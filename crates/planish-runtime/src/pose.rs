@@ -91,7 +91,7 @@ fn variant<'a>(variants: &'a [Variant], symbols: &Symbols) -> Option<&'a Variant
 
 pub(crate) fn unknown_size(step: &Step) -> RunError {
     let message = format!("step `{}`: a size is not known; the plan is damaged, rebuild it", step.name);
-    RunError::new(RunErrorKind::Failed, message)
+    RunError::new(RunErrorKind::BadFile, message)
 }
 
 /// The problem that a step is at these sizes. Inputs and outputs that are absent are left out of operands as

@@ -19,7 +19,7 @@ use planish_cpu::Cpu;
 use planish_kernel::Backend;
 use planish_op::ValueType;
 use planish_plan::{Plan, Program, Step, StepKind, Storage, Value};
-use planish_runtime::Engine;
+use planish_runtime::{Engine, Error, ErrorKind};
 use planish_tensor::{Bytes, DType, Dim, Shape};
 use planish_testing::Random;
 
@@ -58,9 +58,15 @@ fn run(plan: &Plan) -> Result<(), String> {
     let engine = Engine::new(plan, backends).map_err(|error| text(&error))?;
     let mut context = engine.context().map_err(|error| text(&error))?;
     for _ in 0..2 {
-        context.run_values(&inputs).map_err(|error| text(&error))?;
+        context.run_values(&inputs).map_err(|error| blamed(&error))?;
     }
     Ok(())
+}
+
+/// What a run says, which blames the plan where it calls it damaged.
+fn blamed(error: &Error) -> String {
+    let is_ours = *error.kind() == ErrorKind::Failed && error.to_string().contains("damaged");
+    if is_ours { format!("called a mistake of Planish: {error}") } else { error.to_string() }
 }
 
 /// Random changes, a few of them each: an error or outputs, and no panic in between. `PLANISH_FORGED` says how many,
