@@ -30,6 +30,7 @@ use crate::plugin::PluginFamily;
 use crate::pointwise::family::PointwiseFamily;
 use crate::pool::PoolFamily;
 use crate::qplain::PlainQuantizedFamily;
+use crate::recurrent;
 use crate::recurrent::family::RecurrentFamily;
 use crate::reduce::family::ReduceFamily;
 use crate::regions;
@@ -186,6 +187,7 @@ impl Compiler for Cpu {
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
         quantized::needed_feature(&tactic.name)
             .or_else(|| bf16::needed_feature(&tactic.name))
+            .or_else(|| recurrent::needed_feature(&tactic.name))
             .map(|feature| feature.name().to_string())
             .or_else(|| planish_plugin::of_tactic(&tactic.name).map(|(plugin, _)| plugin.identity().need()))
             .into_iter()

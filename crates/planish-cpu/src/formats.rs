@@ -27,6 +27,8 @@ pub(crate) enum Format {
     Matrix { panels: Panels, transposed: bool },
     /// Of a recurrent layer: for each direction `n x k`, the rows packed in so many matrices, one after the other.
     Gates { panels: Panels, parts: usize },
+    /// The same of signed bytes, each matrix in quads with the sums of each row.
+    QuadGates { panels: Panels, parts: usize },
     /// A 1x1 convolution's `n x k`, as a matrix.
     Product { panels: Panels },
     /// A convolution's by tap; stride and dilation of each axis where it is transposed.
@@ -53,6 +55,7 @@ pub(crate) enum Format {
 const NARROW: &str = "conv_narrow16";
 const QUANTIZED_WINOGRAD: &str = "words_winograd_two_";
 const QUADS: &str = "quads_";
+const QUAD_GATES: &str = "quadgates";
 const PAIRS: &str = "pairs_";
 
 /// Stride and dilation of each axis, as in `t1d1x2d1x2d1`.
@@ -81,6 +84,7 @@ impl Format {
                 format!("panels{}x{}{}", panels.nr, panels.lanes, if *transposed { "t" } else { "" })
             }
             Format::Gates { panels, parts } => format!("gates{parts}_{}", wide(panels)),
+            Format::QuadGates { panels, parts } => format!("{QUAD_GATES}{parts}_{}", wide(panels)),
             Format::Product { panels } => format!("matrix_{}", wide(panels)),
             Format::Conv { panels, groups, steps: None } => format!("conv_{}_g{groups}", wide(panels)),
             Format::Conv { panels, groups, steps: Some(steps) } => {
@@ -157,10 +161,14 @@ impl Format {
                 [Width::Four, Width::Eight].into_iter().find(|width| bits == width.bits().to_string())?;
             let (rest, transposed) = rest.strip_suffix("_t").map_or((rest, false), |rest| (rest, true));
             Format::Codes { panels: wide(rest)?, width, transposed }
-        } else if let Some(rest) = name.strip_prefix("gates") {
+        } else if let Some(rest) = name.strip_prefix("gates").or_else(|| name.strip_prefix(QUAD_GATES)) {
             let (parts, rest) = rest.split_once('_')?;
             let parts = parts.parse().ok().filter(|parts| (1..=4).contains(parts))?;
-            Format::Gates { panels: wide(rest)?, parts }
+            let panels = wide(rest)?;
+            match name.starts_with(QUAD_GATES) {
+                true => Format::QuadGates { panels, parts },
+                false => Format::Gates { panels, parts },
+            }
         } else if let Some(rest) = name.strip_prefix("matrix_") {
             Format::Product { panels: wide(rest)? }
         } else if let Some(rest) = name.strip_prefix("conv_winograd_") {
@@ -199,6 +207,12 @@ impl Format {
             Format::Gates { panels, .. } => {
                 let (count, k, n) = self.gates(dims)?;
                 count.checked_mul(k.checked_mul(padded(n, panels.lanes)?)?)
+            }
+            Format::QuadGates { panels, .. } => {
+                let (count, k, n) = self.gates(dims)?;
+                let matrix = Arrangement::Matrix { transposed: true };
+                let bytes = quantized::packed_bytes(matrix, *panels, &[n, k])?;
+                count.checked_mul(bytes / size_of::<f32>())
             }
             Format::Product { panels } => {
                 let (k, n) = self.matrix(dims)?;
@@ -282,6 +296,7 @@ impl Format {
             Format::Pairs { panels, .. } => bf16::unpack(&self.filter(dims)?, *panels, packed),
             Format::Winograd { .. }
             | Format::Quantized { .. }
+            | Format::QuadGates { .. }
             | Format::QuantizedWinograd { .. }
             | Format::QuantizedDepthwise
             | Format::Codes { .. } => None,
@@ -290,7 +305,11 @@ impl Format {
 
     /// Matrices of a recurrent layer's weight of these sizes, and rows and columns of each as it is multiplied.
     fn gates(&self, dims: &[usize]) -> Option<(usize, usize, usize)> {
-        let (&Format::Gates { parts, .. }, &[dirs, rows, k]) = (self, dims) else { return None };
+        let (&(Format::Gates { parts, .. } | Format::QuadGates { parts, .. }), &[dirs, rows, k]) =
+            (self, dims)
+        else {
+            return None;
+        };
         rows.is_multiple_of(parts).then_some((dirs.checked_mul(parts)?, k, rows / parts))
     }
 
@@ -397,9 +416,10 @@ pub(crate) const MAX_STRIDE: usize = 64;
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
     let fits = |format: &Format| match format {
         Format::Codes { width, .. } => Width::of(form.dtype).is_some_and(|own| own.bits() <= width.bits()),
-        Format::Quantized { .. } | Format::QuantizedWinograd { .. } | Format::QuantizedDepthwise => {
-            form.dtype == DType::I8
-        }
+        Format::Quantized { .. }
+        | Format::QuadGates { .. }
+        | Format::QuantizedWinograd { .. }
+        | Format::QuantizedDepthwise => form.dtype == DType::I8,
         _ => form.dtype == DType::F32,
     };
     let len = Format::named(form.format).filter(fits)?.packed_len(form.dims)?;
@@ -429,7 +449,7 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 19] = [
+    const NAMES: [&str; 20] = [
         "pairs_panels32v16_g2",
         "pairs_panels32v16_g1_t1d1x2d1x2d3",
         "pairs_panels32v16_matrixt",
@@ -437,6 +457,7 @@ mod tests {
         "panels8x8t",
         "matrix_panels32v16",
         "gates3_panels32v16",
+        "quadgates4_panels64v16",
         "conv_panels48v16_g1",
         "conv_panels16v8_g4_t1d1x2d1x3d2",
         "conv_narrow16",
@@ -482,6 +503,7 @@ mod tests {
             "gates_panels32v16",
             "gates0_panels32v16",
             "gates5_panels32v16",
+            "quadgates0_panels32v16",
             "codes5_panels32v16",
             "codes04_panels32v16",
             "codes4_panels32v16_tt",

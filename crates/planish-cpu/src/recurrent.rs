@@ -4,6 +4,8 @@
 //! Rows of a batch and directions never meet, so a task takes some rows of one direction through all steps, and
 //! the state of these rows stays in cache. Weights that are known at build are packed; `panels.rs` has the steps of these.
 
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
+mod digits;
 pub(crate) mod family;
 mod panels;
 #[cfg(test)]
@@ -20,6 +22,7 @@ use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
 use crate::vecmath::{sigmoid, tanh};
+pub(crate) use digits::needed_feature;
 use weight::Weight;
 
 /// Rows of a batch that one task takes through all steps.
@@ -165,6 +168,22 @@ impl Recurrent {
 
     pub(crate) fn workspace_bytes(&self, n_slots: usize) -> usize {
         self.parts(n_slots).len * size_of::<f32>()
+    }
+
+    /// Whether there is nothing to compute; then the outputs are as the reference has them.
+    ///
+    /// # Safety
+    /// The pointers must be valid for what the operands span.
+    unsafe fn is_empty(&self, shared: Shared<'_>) -> bool {
+        let n = self.backwards.len() * self.batch * self.hidden;
+        if n > 0 && self.seq == 0 {
+            // No step, no state, not even the initial one.
+            for place in [self.y_h, self.y_c].into_iter().flatten() {
+                // SAFETY: the last states have this many elements.
+                unsafe { std::ptr::write_bytes(shared.outputs[place].cast::<f32>(), 0, n) };
+            }
+        }
+        n == 0 || self.seq == 0
     }
 
     /// Computes it.

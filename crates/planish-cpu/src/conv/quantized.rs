@@ -27,8 +27,11 @@ mod words;
 
 pub(crate) use family::{QuantizedFamily, image_wants};
 pub(crate) use finish::{Channels, Finish, kind};
-pub(crate) use pack::{Arrangement, packed_bytes};
+pub(crate) use pack::{Arrangement, Places, pack as pack_quads, packed_bytes, places as quad_places};
 pub(crate) use region::{Form, Quantized, WeightZeros};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use table::{Vnni256, Vnni512};
+pub(crate) use tile::{Dot, Factors, sum_up};
 pub(crate) use words::packed_len as words_len;
 
 use crate::isa::Feature;

@@ -7,9 +7,11 @@ use planish_kernel::{
 use planish_op::{Op, RecurrentDirection};
 use planish_tensor::{DType, Tensor};
 
+use super::digits::{self, Digits};
 use super::weight::{Weight, pack, pack_floats};
 use super::{Cell, ROWS, Recurrent, Thin, transposed};
 use crate::family::{Family, Work};
+use crate::formats::Format;
 use crate::gemm::{GemmPlan, Tile};
 use crate::isa::Isa;
 use crate::price::expected_ns;
@@ -142,8 +144,48 @@ impl Recurrent {
     }
 }
 
-fn expect(isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Recurrent, KernelError> {
-    plan(isa, problem).ok_or_else(|| KernelError::unsupported(format!("{tactic}: not this layer")))
+/// A layer, in one of the ways to compute it.
+enum Way {
+    Floats(Recurrent),
+    Digits(Digits),
+}
+
+impl Way {
+    /// Every way, the general one first.
+    fn all(isa: Isa, problem: &Problem) -> Vec<Way> {
+        let by_digits = digits::tiles(isa)
+            .filter_map(|tile| Digits::new(plan(isa, problem)?, problem, tile).map(Way::Digits));
+        plan(isa, problem).map(Way::Floats).into_iter().chain(by_digits).collect()
+    }
+
+    fn expect(isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Way, KernelError> {
+        let found = Way::all(isa, problem).into_iter().find(|way| way.name(isa) == tactic.name);
+        found.ok_or_else(|| KernelError::unsupported(format!("{tactic}: not this layer")))
+    }
+
+    fn name(&self, isa: Isa) -> String {
+        match self {
+            Way::Floats(plan) => {
+                format!("recurrent_{}_{isa}", if plan.w.is_bytes() { "i8" } else { "f32" })
+            }
+            Way::Digits(plan) => plan.name(),
+        }
+    }
+
+    fn format(&self, input: usize) -> Option<String> {
+        match self {
+            Way::Floats(plan) => plan.format(input),
+            Way::Digits(plan) => plan.format(input),
+        }
+    }
+
+    /// How many times as fast as f32 products are.
+    fn speed(&self) -> f64 {
+        match self {
+            Way::Floats(_) => 1.0,
+            Way::Digits(_) => digits::SPEED,
+        }
+    }
 }
 
 impl Family for RecurrentFamily {
@@ -156,18 +198,21 @@ impl Family for RecurrentFamily {
         let width = plan.cell.n_gates() * plan.hidden;
         let n_rows = (plan.seq * plan.batch * plan.backwards.len()) as f64;
         let input = problem.inputs[plan.x].dims[2];
-        let operations = n_rows * width as f64 * (2.0 * (input + plan.hidden) as f64 + 20.0);
         let threads = problem.threads.min(plan.backwards.len() * plan.batch.div_ceil(ROWS));
-        let weights = if plan.w.is_bytes() { "i8" } else { "f32" };
-        vec![Candidate {
-            packed: (0..problem.inputs.len()).map(|input| plan.format(input)).collect(),
-            ..Candidate::new(
-                Tactic::new(format!("recurrent_{weights}_{isa}"), REVISION),
-                vec![Want::dense(Layout::Plain); problem.inputs.len()],
-                vec![Want::dense(Layout::Plain); problem.outputs.len()],
-                expected_ns(isa, operations, problem.traffic_bytes() as f64, threads),
-            )
-        }]
+        let candidate = |way: &Way| {
+            let products = 2.0 * (input + plan.hidden) as f64 / way.speed();
+            let operations = n_rows * width as f64 * (products + 20.0);
+            Candidate {
+                packed: (0..problem.inputs.len()).map(|input| way.format(input)).collect(),
+                ..Candidate::new(
+                    Tactic::new(way.name(isa), REVISION),
+                    vec![Want::dense(Layout::Plain); problem.inputs.len()],
+                    vec![Want::dense(Layout::Plain); problem.outputs.len()],
+                    expected_ns(isa, operations, problem.traffic_bytes() as f64, threads),
+                )
+            }
+        };
+        Way::all(isa, problem).iter().map(candidate).collect()
     }
 
     fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
@@ -177,24 +222,28 @@ impl Family for RecurrentFamily {
         if weight.shape() != used.problem.inputs[used.input].dims {
             return Err(refuse());
         }
-        let bytes = match weight.dtype() {
-            DType::F32 => pack_floats(&format, weight)?,
+        let bytes = match (weight.dtype(), Format::named(&format)) {
+            (DType::F32, _) => pack_floats(&format, weight)?,
+            (_, Some(Format::QuadGates { panels, parts })) => digits::pack(panels, parts, weight)?,
             _ => pack(isa, weight)?,
         };
         Ok(PackedWeight { format, bytes })
     }
 
     fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
-        Ok(expect(isa, used.problem, used.tactic)?.format(used.input))
+        Ok(Way::expect(isa, used.problem, used.tactic)?.format(used.input))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
-        let plan = expect(isa, problem, tactic)?;
+        let way = Way::expect(isa, problem, tactic)?;
         let unpacked =
-            problem.inputs.iter().enumerate().find(|(idx, operand)| operand.packed != plan.format(*idx));
+            problem.inputs.iter().enumerate().find(|(idx, operand)| operand.packed != way.format(*idx));
         match unpacked {
             Some((idx, _)) => Err(KernelError::unsupported(format!("{tactic} needs input {idx} packed"))),
-            None => Ok(Box::new(plan)),
+            None => Ok(match way {
+                Way::Floats(plan) => Box::new(plan),
+                Way::Digits(plan) => Box::new(plan),
+            }),
         }
     }
 }
@@ -205,21 +254,12 @@ impl Work for Recurrent {
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
-        let Shared { inputs, outputs, workspace } = shared;
-        if self.batch == 0 || self.hidden == 0 {
-            return Ok(());
-        }
-        if self.seq == 0 {
-            // As the reference has it: no step, no state, not even the initial one.
-            for place in [self.y_h, self.y_c].into_iter().flatten() {
-                let n = self.backwards.len() * self.batch * self.hidden;
-                // SAFETY: the last states have this many elements.
-                unsafe { std::ptr::write_bytes(outputs[place].cast::<f32>(), 0, n) };
-            }
-            return Ok(());
-        }
         // SAFETY: the caller grants what the operands span.
-        unsafe { Recurrent::run(self, Shared { inputs, outputs, workspace }, team) };
+        unsafe {
+            if !self.is_empty(shared) {
+                Recurrent::run(self, shared, team);
+            }
+        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Recurrent layers against the reference: directions, optional inputs, sizes around vectors and blocks.
 
-use planish_kernel::{Budget, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Candidate, Ref, Region, RegionNode};
 use planish_op::{self as op, Op, RecurrentDirection};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placement, Random, Tolerance, assert_close};
@@ -206,11 +206,11 @@ fn with_bytes(op: Op, inputs: Vec<Option<Tensor>>, dtype: DType, zeros: bool) ->
 }
 
 /// Bytes against the reference, on every instruction set: of either sign, with zero points and without, with few rows and
-/// with more than the kernel reads bytes for.
+/// with more than the kernel reads bytes for; where sums come in quads by digits, too.
 #[test]
 fn weights_of_bytes() {
     for (dtype, zeros) in [(DType::I8, false), (DType::I8, true), (DType::U8, true)] {
-        for sizes in SIZES {
+        for sizes in SIZES.into_iter().chain([[3, 2, 8, 36], [4, 19, 12, 100], [2, 1, 4, 4]]) {
             for (direction, dirs) in [DIRECTIONS[0], DIRECTIONS[2]] {
                 for (layer, gates) in [(lstm(direction), 4), (gru(direction, true), 3)] {
                     let (region, tensors) = with_bytes(layer, inputs(gates, dirs, sizes, true), dtype, zeros);
@@ -220,13 +220,64 @@ fn weights_of_bytes() {
                     }
                     for isa in Isa::available() {
                         let candidates = RecurrentFamily.candidates(isa, &problem, &Budget::USUAL);
-                        let [candidate] = &candidates[..] else { panic!("one candidate: {}", problem.key()) };
-                        assert!(candidate.tactic.name.starts_with("recurrent_i8_"), "{}", candidate.tactic);
-                        let arranged = Arranged::new(&problem, candidate, 0);
-                        let got = arranged.run(&RecurrentFamily, isa, &tensors, 1, |_, _| {});
-                        assert_close(&got, &want[0], TOLERANCE, &format!("{isa} {dtype} {zeros} {sizes:?}"));
+                        let names: Vec<&str> =
+                            candidates.iter().map(|one| one.tactic.name.as_str()).collect();
+                        let (first, digits) = names.split_first().unwrap();
+                        assert!(first.starts_with("recurrent_i8_"), "{names:?}");
+                        let in_quads = !zeros && sizes[2].is_multiple_of(4) && sizes[3].is_multiple_of(4);
+                        assert_eq!(digits.len(), if in_quads { n_digit_tiles(isa) } else { 0 }, "{names:?}");
+                        for candidate in &candidates {
+                            let run = |threads| {
+                                let arranged = Arranged::new(&problem, candidate, 0);
+                                arranged.run(&RecurrentFamily, isa, &tensors, threads, |_, _| {})
+                            };
+                            let got = run(1);
+                            let what = format!("{} {dtype} {zeros} {sizes:?}", candidate.tactic);
+                            assert_close(&got, &want[0], TOLERANCE, &what);
+                            assert!(got == run(2), "{what}: results depend on the number of threads");
+                        }
                     }
                 }
+            }
+        }
+    }
+}
+
+fn n_digit_tiles(isa: Isa) -> usize {
+    super::digits::tiles(isa).count()
+}
+
+/// Rows with numbers that have no digits: as the kernel for floats has them, rows beside them as ever.
+#[test]
+fn numbers_without_digits() {
+    let sizes = [2, 3, 8, 16];
+    let (region, mut tensors) =
+        with_bytes(lstm(DIRECTIONS[0].0), inputs(4, 1, sizes, true), DType::I8, false);
+    let mut x = tensors[0].elements::<f32>().unwrap().to_vec();
+    (x[3], x[8 + 2], x[16]) = (f32::INFINITY, f32::NAN, 1e-40);
+    x[17..24].fill(0.0);
+    tensors[0] = Tensor::new(&sizes[..3], x).unwrap();
+    let (mut problem, _) = Placement::ALL[0].problem(&region, &tensors);
+    for (operand, tensor) in problem.inputs.iter_mut().zip(&tensors) {
+        operand.constant = tensor.rank() == 3 && tensor.shape()[1] == 4 * sizes[3];
+    }
+    for isa in Isa::available() {
+        let run = |candidate: &Candidate| {
+            let arranged = Arranged::new(&problem, candidate, 0);
+            let got = arranged.run(&RecurrentFamily, isa, &tensors, 1, |_, _| {});
+            got.elements::<f32>().unwrap().to_vec()
+        };
+        let candidates = RecurrentFamily.candidates(isa, &problem, &Budget::USUAL);
+        let want = run(&candidates[0]);
+        assert!(want.iter().any(|y| y.is_nan()) && want.iter().any(|y| !y.is_nan()));
+        for candidate in &candidates[1..] {
+            for (got, want) in run(candidate).iter().zip(&want) {
+                let same = got.is_nan() == want.is_nan();
+                assert!(
+                    same && (got.is_nan() || (got - want).abs() < 1e-5),
+                    "{}: {got}, {want}",
+                    candidate.tactic
+                );
             }
         }
     }

@@ -134,6 +134,12 @@ impl Weight {
         }
     }
 
+    /// The input with the scales of signed bytes that have no zero points.
+    pub(super) fn signed_scales(&self) -> Option<usize> {
+        let bytes = self.bytes.as_ref()?;
+        matches!(bytes.zeros, BlockZeros::None).then_some(bytes.input)
+    }
+
     pub(super) fn is_bytes(&self) -> bool {
         self.bytes.is_some()
     }

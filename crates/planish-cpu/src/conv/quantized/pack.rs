@@ -22,13 +22,13 @@ pub(crate) enum Arrangement {
 
 /// What lies where in packed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     /// In bytes; the panels begin at 0.
-    pub(super) sums: usize,
+    pub(crate) sums: usize,
     pub(super) flags: usize,
     /// Empty for panels whose tiles take every weight.
     pub(super) order: usize,
-    pub(super) len: usize,
+    pub(crate) len: usize,
 }
 
 /// Sums are read by whole vectors, the last of which may reach this far beyond.
@@ -105,7 +105,7 @@ impl Sizes {
 }
 
 /// What lies where; `None` for a weight that cannot be packed so.
-pub(super) fn places(arrangement: Arrangement, panels: Panels, dims: &[usize]) -> Option<Places> {
+pub(crate) fn places(arrangement: Arrangement, panels: Panels, dims: &[usize]) -> Option<Places> {
     Sizes::of(arrangement, dims)?.places(panels)
 }
 
@@ -133,7 +133,7 @@ fn filter_axes(arrangement: Arrangement, dims: &[usize]) -> [PlacedAxis; AXES] {
 }
 
 /// The packed form of a weight; `None` where its sizes do not fit.
-pub(super) fn pack(
+pub(crate) fn pack(
     arrangement: Arrangement,
     panels: Panels,
     dims: &[usize],

@@ -70,7 +70,7 @@ impl Dot<Avx2> for Apart {
 /// One instruction on 16 lanes (AVX-512 VNNI).
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
-struct Vnni512;
+pub(crate) struct Vnni512;
 
 #[cfg(target_arch = "x86_64")]
 impl Dot<Avx512> for Vnni512 {
@@ -84,7 +84,7 @@ impl Dot<Avx512> for Vnni512 {
 /// One instruction on 8 lanes (AVX-VNNI).
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
-struct Vnni256;
+pub(crate) struct Vnni256;
 
 #[cfg(target_arch = "x86_64")]
 impl Dot<Avx2> for Vnni256 {

@@ -12,7 +12,7 @@ use super::pack::{LARGE, ORDERED_LANES};
 use crate::simd::{Simd, arrays};
 
 /// Dot products of four bytes: `acc + Σ a[i] · b[i]` in each lane, `a` unsigned and `b` signed.
-pub(super) trait Dot<S: Simd>: Copy {
+pub(crate) trait Dot<S: Simd>: Copy {
     fn dot(self, s: S, acc: S::I, a: S::I, b: S::I) -> S::I;
 }
 
@@ -228,14 +228,14 @@ unsafe fn end<S: Simd, const MR: usize, const NV: usize>(
 
 /// The two sides of a tile's products.
 #[derive(Clone, Copy)]
-pub(super) struct Factors {
+pub(crate) struct Factors {
     /// Pointers to the rows: `n_segments` groups of them, `rows_stride` apart, each of `depth` quads.
-    pub(super) rows: *const *const f32,
-    pub(super) rows_stride: usize,
-    pub(super) n_segments: usize,
-    pub(super) depth: usize,
-    pub(super) panel: *const i32,
-    pub(super) panel_stride: usize,
+    pub(crate) rows: *const *const f32,
+    pub(crate) rows_stride: usize,
+    pub(crate) n_segments: usize,
+    pub(crate) depth: usize,
+    pub(crate) panel: *const i32,
+    pub(crate) panel_stride: usize,
 }
 
 /// Adds all products to the sums.
@@ -243,7 +243,7 @@ pub(super) struct Factors {
 /// # Safety
 /// Rows must be readable below `depth`, the panel for `n_segments * depth` rows of `NV` vectors.
 #[inline(always)]
-pub(super) unsafe fn sum_up<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
+pub(crate) unsafe fn sum_up<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
     s: S,
     dot: D,
     acc: &mut [[S::I; NV]; MR],
