@@ -3,6 +3,7 @@
 
     pip install .                                          the optimized wheel, into the environment that runs this
     python3 bench/python_calls.py                          prints a table; --rounds for quieter numbers
+    python3 bench/python_calls.py --device cuda            the same with tensors of torch's on a GPU
 
 Both sides are timed in turns, in the same process; the median of all rounds is printed, with the smallest and the largest.
 """
@@ -17,6 +18,8 @@ import planish
 
 #: What a call may add to a run, in microseconds.
 ASKED_US = 5.0
+#: The same with tensors of torch's on a GPU.
+ASKED_CUDA_US = 10.0
 
 ADD = 'graph "add" { input %a: f32[4] input %b: f32[4] %c: f32[4] = Add(%a, %b) output %c }'
 MATMUL = 'graph "matmul" { input %x: f32[128,128] %y: f32[128,128] = MatMul(%x, %x) output %y }'
@@ -62,31 +65,83 @@ def overhead(rounds, n):
     return statistics.median(added)
 
 
+def rate(count, n, work):
+    """Runs a second where `count` threads share `n` of them; each calls `work` with its part."""
+    started = [threading.Thread(target=work, args=(n // count,)) for _ in range(count)]
+    start = time.perf_counter()
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    return n // count * count / (time.perf_counter() - start)
+
+
 def threads(rounds):
-    """Runs of one engine from several threads of Python's."""
-    engine = planish.build(planish.Model.parse(MATMUL), threads=1).engine()
-    x = np.ones((128, 128), np.float32)
-    n = 2000
-    print(f"\n{'MatMul of 128 x 128, runs a second':<44}{'median':>9}{'least':>9}{'most':>9}")
-    rates = {1: [], 2: [], 4: []}
+    """Runs of one engine from several threads of Python's, beside contexts that loop in Rust without the interpreter."""
+    worst = 1.0
+    for name, text, sizes, n in (("128 x 128", MATMUL, (128, 128), 4000), ("384 x 384", MATMUL.replace("128", "384"), (384, 384), 400)):
+        engine = planish.build(planish.Model.parse(text), threads=1).engine()
+        x = np.ones(sizes, np.float32)
+        sides = {
+            "Python: engine(x)": lambda part: [engine(x) for _ in range(part)],
+            "Rust: contexts of one thread": lambda part: engine.time({"x": x}, runs=part),
+        }
+        rates = {(side, count): [] for count in (1, 2, 4) for side in sides}
+        for _ in range(rounds):
+            for (side, count), list_ in rates.items():
+                list_.append(rate(count, n, sides[side]))
+        print(f"\n{'MatMul of ' + name + ', runs a second':<44}{'median':>9}{'least':>9}{'most':>9}{'x one':>9}")
+        median = {key: statistics.median(list_) for key, list_ in rates.items()}
+        for (side, count), list_ in rates.items():
+            one = median[side, 1]
+            print(f"{f'{count} threads, {side}':<44}{median[side, count]:9.0f}{min(list_):9.0f}{max(list_):9.0f}{median[side, count] / one:9.2f}")
+        gain = {count: [median[side, count] / median[side, 1] for side in sides] for count in (2, 4)}
+        worst = min([worst, *(python / rust for python, rust in gain.values())])
+    print(f"\nthe gain of 2 and 4 threads from Python, in parts of that of Rust: {worst:.2f} at worst")
+
+
+def on_gpu(rounds, n):
+    """Calls of the smallest engine with tensors of torch's on a GPU, queued one after another, and waited for in the end."""
+    import torch
+
+    engine = planish.build(planish.Model.parse(ADD), device="cuda").engine("cuda")
+    a, b = torch.ones(4, device="cuda"), torch.ones(4, device="cuda")
+    made, context, stream = torch.empty(4, device="cuda"), engine.context(), torch.cuda.current_stream().cuda_stream
+    inputs, outputs = [(a.data_ptr(), [4]), (b.data_ptr(), [4])], [(made.data_ptr(), 16)]
+    run_at = lambda: context.run_at(inputs, outputs, on_device=True, stream=stream)  # noqa: E731
+    sides = {
+        "engine(a, b)": lambda: engine(a, b),
+        "context.run_at: the run at addresses": run_at,
+        "torch.empty alone": lambda: torch.empty(4, dtype=torch.float32, device="cuda"),
+        "torch.add(a, b), for comparison": lambda: torch.add(a, b),
+    }
+    times = {name: [] for name in sides}
     for _ in range(rounds):
-        for count, list_ in rates.items():
-            work = [threading.Thread(target=lambda: [engine(x) for _ in range(n // count)]) for _ in range(count)]
-            start = time.perf_counter()
-            for thread in work:
-                thread.start()
-            for thread in work:
-                thread.join()
-            list_.append(n / (time.perf_counter() - start))
-    for count, list_ in rates.items():
-        shown(f"{count} threads of Python", list_)
+        for name, side in sides.items():
+            side()
+            torch.cuda.synchronize()
+            times[name].append(time_us(side, n))
+            torch.cuda.synchronize()
+    assert torch.equal(engine(a, b), a + b)
+    print(f"{'Add of 4 floats on a GPU, us':<44}{'median':>9}{'least':>9}{'most':>9}")
+    for name in sides:
+        shown(name, times[name])
+    added = [call - run for call, run in zip(times["engine(a, b)"], times["context.run_at: the run at addresses"])]
+    shown("engine(a, b) over the run at addresses", added)
+    print(f"tensors copied: {engine.copies}")
+    return statistics.median(added)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=2000, help="in a round")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     args = parser.parse_args()
+    if args.device == "cuda":
+        added = on_gpu(args.rounds, args.calls)
+        print(f"\nadded by Python: {added:.2f} us, asked: at most {ASKED_CUDA_US:.0f} us: {'yes' if added <= ASKED_CUDA_US else 'NO'}")
+        return
     print(planish.describe("cpu"))
     added = overhead(args.rounds, args.calls)
     threads(max(args.rounds // 3, 3))

@@ -78,6 +78,27 @@ fn load_plugin(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
     Ok(plugins.iter().map(|plugin| plugin.identity().to_string()).collect())
 }
 
+/// The declarations of all plugins of this process: those of `load_plugin` and `plugin`, and of libraries that are loaded.
+///
+/// >>> @planish.plugin('''planish-plugin 1
+/// ... op: my.ops::Thrice
+/// ... version: 1
+/// ... types: T = float32
+/// ... inputs: x: T[n]
+/// ... outputs: y: T[n]
+/// ... tolerance: float32 1e-6
+/// ... reference: y = Mul(x, 3)
+/// ... ''')
+/// ... def thrice(x):
+/// ...     return 3 * x
+/// >>> any("op: my.ops::Thrice" in text for text in planish.plugin_declarations())
+/// True
+#[pyfunction]
+fn plugin_declarations(py: Python<'_>) -> PyResult<Vec<String>> {
+    errors::OrRaise::or_raise(planish::plugin::discover(), py)?;
+    Ok(planish::plugin::loaded().iter().map(|plugin| plugin.text().to_string()).collect())
+}
+
 /// Has the libraries of `nvidia-*` wheels looked for in these folders of packages too.
 #[pyfunction]
 fn look_in_packages(folders: Vec<PathBuf>) {
@@ -107,7 +128,7 @@ mod _planish {
     #[pymodule_export]
     use super::port::TensorInfo;
     #[pymodule_export]
-    use super::{describe, is_plan, load_plugin, look_in_packages, main};
+    use super::{describe, is_plan, load_plugin, look_in_packages, main, plugin_declarations};
 
     use pyo3::prelude::*;
 

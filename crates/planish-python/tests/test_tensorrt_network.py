@@ -1,6 +1,7 @@
 """Networks defined layer by layer, as scripts for TensorRT do it: each layer against numpy."""
 
 import numpy as np
+import planish
 import planish.tensorrt as trt
 import pytest
 
@@ -207,3 +208,41 @@ def test_a_network_that_cannot_be_is_told(network, logger):
     network.mark_output(wrong.get_output(0))
     assert network.builder.build_serialized_network(network, network.builder.create_builder_config()) is None
     assert logger.told[-1][0] == trt.Logger.ERROR and "MatMul" in logger.told[-1][1]
+
+
+def test_plugins_of_planish_are_creators(network, logger):
+    @planish.plugin("""planish-plugin 1
+op: test.trt::Affine
+version: 2
+types: T = float32
+inputs: x: T[..., n], b: T[n]
+outputs: y: T[..., n], z: T[..., n]
+attributes: factor: float, times: int = 1
+tolerance: float32 1e-6
+reference: y = Add(LeakyRelu(x, alpha=factor), b)
+  z = Neg(x)
+""")
+    def affine(x, b, factor, times):
+        return np.where(x < 0, x * np.float32(factor), x) + b, -x
+
+    registry = trt.get_plugin_registry()
+    assert registry.get_plugin_creator("Affine", "1", "") is None
+    creator = registry.get_plugin_creator("Affine", "2", "")
+    assert creator is not None and "Affine" in [each.name for each in registry.plugin_creator_list]
+    assert [field.name for field in creator.field_names] == ["factor", "times"]
+    fields = trt.PluginFieldCollection([trt.PluginField("factor", np.float32([3]), trt.PluginFieldType.FLOAT32)])
+    plugin = creator.create_plugin("affine", fields)
+    x = network.add_input("x", trt.float32, (2, 4))
+    b = network.add_constant((4,), np.arange(4, dtype=np.float32)).get_output(0)
+    layer = network.add_plugin_v2([x, b], plugin)
+    assert layer.num_outputs == 2 and tuple(layer.get_output(0).shape) == (2, 4)
+    for idx in range(2):
+        network.mark_output(layer.get_output(idx))
+    values = np.arange(-4, 4, dtype=np.float32).reshape(2, 4)
+    y, z = run(network, logger, values)
+    np.testing.assert_array_equal(y, np.where(values < 0, 3 * values, values) + np.arange(4))
+    np.testing.assert_array_equal(z, -values)
+    with pytest.raises(ValueError, match="no field of Affine"):
+        creator.create_plugin("affine", trt.PluginFieldCollection([trt.PluginField("rate", np.float32([1]))]))
+    with pytest.raises(NotImplementedError, match="no plugin of Planish"):
+        network.add_plugin_v2([x], object())

@@ -34,6 +34,7 @@ from ._planish import (
     load_plugin,
     look_in_packages as _look_in_packages,
     plan_metadata,
+    plugin_declarations,
     register_plugin as _register_plugin,
 )
 
@@ -62,6 +63,7 @@ __all__ = [
     "load_plugin",
     "plan_metadata",
     "plugin",
+    "plugin_declarations",
 ]
 
 # The `nvidia-*` wheels of this environment, wherever this Python was started from.

@@ -82,6 +82,7 @@ class Graph:
         self._name = name
         self._nodes, self._weights, self._inputs, self._outputs = [], [], [], []
         self._taken = set()
+        self._domains = {}
 
     def name_like(self, wanted):
         """A name that nothing has yet."""
@@ -117,11 +118,20 @@ class Graph:
         self._nodes.append(b"".join(parts))
         return outputs[0] if len(outputs) == 1 else outputs
 
+    def custom_node(self, domain, version, op, inputs, n_outputs, label, attributes):
+        """A node of an operator of one's own: gives the names of its outputs."""
+        made = self.node(op, inputs, ("",) * n_outputs, label=label, **attributes)
+        # `NodeProto.domain` is field 7.
+        self._nodes[-1] += _text(7, domain)
+        self._domains[domain] = max(version, self._domains.get(domain, 0))
+        return [made] if isinstance(made, str) else list(made)
+
     def to_bytes(self):
         """The file."""
         parts = [_bytes(1, node) for node in self._nodes] + [_text(2, self._name)]
         parts += [_bytes(5, weight) for weight in self._weights]
         parts += [_bytes(11, info) for info in self._inputs] + [_bytes(12, info) for info in self._outputs]
         graph = b"".join(parts)
-        opset = _bytes(8, _text(1, "") + _int(2, OPSET))
+        opsets = [("", OPSET), *self._domains.items()]
+        opset = b"".join(_bytes(8, _text(1, domain) + _int(2, version)) for domain, version in opsets)
         return _int(1, IR_VERSION) + _text(2, "planish") + opset + _bytes(7, graph)

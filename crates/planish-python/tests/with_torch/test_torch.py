@@ -113,6 +113,8 @@ def test_a_whole_graph_is_one_part(dynamic):
             same(run(x), model(x))
     report = planish.torch.reports()[-1]
     assert len(report) == 0 and report.n_taken == report.n_nodes > 10 and len(report.plans) == 1
+    # Weights are part of the plan, where kernels find them packed.
+    assert len(report.plans[0].engine().inputs) == 1
 
 
 def test_sizes_that_change_make_one_more_graph():

@@ -83,7 +83,15 @@ from ._enums import (
 from ._layers import ILayer, Weights
 from ._logger import ILogger, Logger
 from ._network import INetworkDefinition, ITensor
-from ._plugins import IPluginRegistry, PluginField, PluginFieldCollection, get_plugin_registry, init_libnvinfer_plugins
+from ._plugins import (
+    IPluginCreator,
+    IPluginRegistry,
+    IPluginV2,
+    PluginField,
+    PluginFieldCollection,
+    get_plugin_registry,
+    init_libnvinfer_plugins,
+)
 from ._refitter import OnnxParserRefitter, Refitter
 from ._timing import ITimingCache
 from ._types import (
@@ -149,7 +157,9 @@ __all__ = [
     "INetworkDefinition",
     "IOptimizationProfile",
     "IOutputAllocator",
+    "IPluginCreator",
     "IPluginRegistry",
+    "IPluginV2",
     "IProfiler",
     "IProgressMonitor",
     "ISerializationConfig",

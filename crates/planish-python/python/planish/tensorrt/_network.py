@@ -14,6 +14,7 @@ from ._enums import (
     ResizeCoordinateTransformation,
     ScaleMode,
 )
+from ._plugins import IPluginV2, IPluginV2Layer
 from ._types import DataType, Dims, dims_of, nptype, of_numpy
 
 
@@ -410,6 +411,18 @@ class INetworkDefinition:
     def add_unsqueeze(self, input, axes):  # noqa: A002
         """With axes of one."""
         return self._one([input, axes], LayerType.UNSQUEEZE, "Unsqueeze")
+
+    def add_plugin_v2(self, inputs, plugin):
+        """An operator of one's own, by a plugin of `get_plugin_registry().get_plugin_creator(…).create_plugin(…)`."""
+        if not isinstance(plugin, IPluginV2):
+            raise NotImplementedError(f"{plugin!r} is no plugin of Planish's: declare one with planish.plugin or planish.load_plugin")
+        return IPluginV2Layer(self, inputs, plugin)
+
+    def add_plugin_v3(self, inputs, shape_inputs, plugin):
+        """The same in TensorRT 10's words; there are no inputs of shapes."""
+        if shape_inputs:
+            raise NotImplementedError("plugins here have no inputs of shapes: their sizes follow from those of the inputs")
+        return self.add_plugin_v2(inputs, plugin)
 
     def __getattr__(self, key):
         if key.startswith("add_"):

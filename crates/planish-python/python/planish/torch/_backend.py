@@ -1,6 +1,7 @@
 """`torch.compile(model, backend="planish")`."""
 
 import logging
+import operator
 import threading
 from collections import namedtuple
 
@@ -135,7 +136,8 @@ class _Compiled:
         report = self._report
         # AOTAutograd puts the weights in front of the inputs.
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-        weights = dict(zip(placeholders, self._weights))
+        # By name: the partitioner copies the graph, and copies keep names.
+        weights = {node.name: weight for node, weight in zip(placeholders, self._weights)}
         partition = Partition(graph_module, self._device)
         report.n_nodes, report.n_taken = partition.n_nodes, partition.n_taken
         for node, reason in partition.reasons.items():
@@ -158,7 +160,7 @@ class _Compiled:
     def _part(self, graph_module, call, weights):
         inner = getattr(graph_module, call.target)
         placeholders = [node for node in inner.graph.nodes if node.op == "placeholder"]
-        known = {own: weights[outer] for own, outer in zip(placeholders, call.args) if outer in weights}
+        known = {own: weights[outer.name] for own, outer in zip(placeholders, call.args) if outer.name in weights}
         model, inputs, outputs = model_of(inner.graph, known)
         options = {name: value for name, value in self._options.items() if name != "strict"}
         for node in inputs:
@@ -248,8 +250,8 @@ def _device_of(inputs):
     return (away or devices or [torch.device("cpu")])[0]
 
 
-def _version(tensor):
-    return None if tensor.is_inference() else tensor._version
+#: How often a tensor was written in place.
+_VERSION = operator.attrgetter("_version")
 
 
 class _Graph:
@@ -264,7 +266,7 @@ class _Graph:
         """Compiles for the weights that are among the inputs."""
         report = Report(sum(1 for node in self._graph_module.graph.nodes if node.op != "placeholder"))
         frozen, weights, self._rest = _frozen(self._graph_module, inputs)
-        self._seen = [(position, inputs[position], _version(inputs[position])) for position in weights]
+        self._see(weights, inputs)
         own = [buffer for name, buffer in frozen.named_buffers() if name.startswith("_frozen_")]
         compiled = _Compiled(frozen, own, _device_of(inputs), self._options, report)
         self._compiled = compiled.compile([inputs[position] for position in self._rest])
@@ -275,18 +277,29 @@ class _Graph:
             _log.warning("%s; the rest stays in PyTorch (%s): planish.torch.reports()[-1] says why", report.summary(), kinds)
         return self
 
+    def _see(self, positions, inputs):
+        """Notes what the weights at these positions are. Every call looks at all of them, so that is done without a loop
+        in Python."""
+        self._positions, self._weights = positions, [inputs[position] for position in positions]
+        # What was made in inference mode counts no changes.
+        self._counted = [weight for weight in self._weights if not weight.is_inference()]
+        self._versions = list(map(_VERSION, self._counted))
+
+    def _is_as_seen(self, inputs):
+        given = map(inputs.__getitem__, self._positions)
+        return all(map(operator.is_, given, self._weights)) and list(map(_VERSION, self._counted)) == self._versions
+
     def __call__(self, *inputs):
-        for position, weight, version in self._seen:
-            given = inputs[position]
-            if given is not weight or _version(given) != version:
-                return self._changed(inputs)
-        return self._compiled(*[inputs[position] for position in self._rest])
+        if not self._is_as_seen(inputs):
+            return self._changed(inputs)
+        return self._compiled(*map(inputs.__getitem__, self._rest))
 
     def _changed(self, inputs):
         self._n_changes += 1
         if self._n_changes > _MOST_CHANGES:
             _log.warning("weights have changed %d times: the graph is left to PyTorch from now on", self._n_changes)
-            self._seen, self._compiled = [], self._graph_module.forward
+            self._see([], inputs)
+            self._compiled = self._graph_module.forward
             self._rest = range(len(inputs))
             return self._compiled(*inputs)
         return self.compile(inputs)(*inputs)
