@@ -171,7 +171,9 @@ fn integers_stay_only_where_they_are_measured_to_be_faster() {
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
     let mut known = TimingCache::default();
     build(&model(), &backends, &options, &mut known).unwrap();
-    let fast = with_times(&model(), &known, &options, price(10, 500_000));
+    // Three times ahead by the prices of steps: the plans themselves are not run against each other.
+    let ahead = |key: &TimingKey, _| if key.tactic.starts_with("gemm") { 500_000 } else { 10 };
+    let fast = with_times(&model(), &known, &options, ahead);
     assert_eq!(integer_layers(&fast), ["one", "two"]);
     assert!(!fast.notes.iter().any(|note| note.contains("faster")), "{:?}", fast.notes);
 
@@ -267,7 +269,9 @@ fn recurrent_layers_read_weights_of_bytes() {
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
     for options in [stored, lowered] {
         let built = built(&graph, &options).unwrap();
-        assert_eq!(n_steps(&built, "recurrent_i8"), 1, "{:?}", built.notes);
+        // With VNNI bytes meet bytes.
+        let n = n_steps(&built, "recurrent_i8") + n_steps(&built, "recurrent_digits");
+        assert_eq!(n, 1, "{:?}", built.notes);
         let note = "1 of 1 recurrent layers have weights of bytes";
         assert!(built.notes.iter().any(|known| known.contains(note)), "{:?}", built.notes);
         assert_eq!(built.plan.certificate.state(), CertificateState::Checked);

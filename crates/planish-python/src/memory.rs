@@ -77,7 +77,7 @@ struct Lent {
 struct LentTensor {
     managed: DlManagedTensor,
     dims: Vec<i64>,
-    _owner: Py<Memory>,
+    owner: Py<Memory>,
 }
 
 #[pymethods]
@@ -160,7 +160,7 @@ impl Memory {
             byte_offset: 0,
         };
         let managed = DlManagedTensor { tensor, owner: std::ptr::null_mut(), deleter: Some(delete_tensor) };
-        let mut lent = Box::new(LentTensor { managed, dims: memory.dims_as(), _owner: slf.clone().unbind() });
+        let mut lent = Box::new(LentTensor { managed, dims: memory.dims_as(), owner: slf.clone().unbind() });
         lent.managed.tensor.dims = lent.dims.as_mut_ptr();
         let lent = Box::into_raw(lent);
         // SAFETY: the managed tensor is the first field of a C structure, so both have one address; whoever takes the
@@ -187,11 +187,22 @@ unsafe extern "C" fn drop_lent(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Frees a [`LentTensor`]; whoever took it calls this, from any thread.
+/// Frees a [`LentTensor`]; whoever took it calls this, from any thread, with the interpreter's lock or without.
+///
+/// The lock is asked for, not inferred: torch lets go of it to free a tensor, also where Rust called the Python that drops
+/// it, and then all that we know of the thread says that it is held.
 unsafe extern "C" fn delete_tensor(managed: *mut DlManagedTensor) {
-    // SAFETY: it is the first field of a `LentTensor` that `__dlpack__` made, and this is called once. The owner is given
-    // back when the interpreter's lock is held next, if it is not held now.
-    unsafe { drop(Box::from_raw(managed.cast::<LentTensor>())) }
+    // SAFETY: it is the first field of a `LentTensor` that `__dlpack__` made, and this is called once. `Ensure` may be called
+    // with the lock and without, as long as there is an interpreter; after its end the owner is left to the process's end.
+    unsafe {
+        let lent = *Box::from_raw(managed.cast::<LentTensor>());
+        let owner = lent.owner.into_ptr();
+        if ffi::Py_IsInitialized() != 0 {
+            let state = ffi::PyGILState_Ensure();
+            ffi::Py_DECREF(owner);
+            ffi::PyGILState_Release(state);
+        }
+    }
 }
 
 /// Frees a tensor that nobody took: the capsule still has its first name then.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use planish::record::{Plan, StepKind, Storage};
 use planish::{Context, DType, Device, Engine, Error, ErrorKind, HostBuffer, PortInfo, Value, View};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -102,16 +103,29 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a step other than a transfer reads an input, or a part of one, on the host: it would be given an address of the
+/// GPU's. Transfers read inputs wherever they are.
+fn is_read_on_host(plan: &Plan) -> bool {
+    let values = &plan.program.values;
+    let is_given_on_host = |&input: &u32| {
+        let mut value = values.get(input as usize);
+        while let Some(Storage::Alias { of } | Storage::Inside { of, .. }) = value.map(|value| &value.storage)
+        {
+            value = values.get(*of as usize);
+        }
+        value.is_some_and(|value| {
+            let target = plan.header.targets.get(value.target as usize);
+            value.storage == Storage::Input && target.is_none_or(|target| target.backend == "cpu")
+        })
+    };
+    let mut steps = plan.program.steps.iter().filter(|step| step.kind != StepKind::Transfer);
+    steps.any(|step| step.inputs.iter().flatten().any(is_given_on_host))
+}
+
 impl Runs {
     pub(crate) fn new(engine: Engine, device: Device) -> Runs {
         let is_on_gpu = engine.record().header.targets.iter().any(|target| target.backend != "cpu");
-        // A kernel of the CPU would be given an address of the GPU's where it alone reads an input.
-        let program = &engine.record().program;
-        let is_on_host = |&input: &u32| {
-            let target = program.values.get(input as usize).map_or(0, |value| value.target as usize);
-            engine.record().header.targets.get(target).is_none_or(|target| target.backend == "cpu")
-        };
-        let to_host = AtomicBool::new(program.inputs.iter().any(is_on_host));
+        let to_host = AtomicBool::new(is_read_on_host(engine.record()));
         let gpu = match device {
             Device::Cuda(index) => Some(index),
             _ => is_on_gpu.then_some(0),

@@ -1,5 +1,6 @@
 """What arrays are taken and given: types, layouts, copies counted, what is refused and how."""
 
+import ctypes
 import subprocess
 import sys
 
@@ -184,3 +185,27 @@ def test_raw_bytes_of_files_are_what_the_model_takes():
     plain = engine_of('graph "g" { input %x: f16[n] %y: f32[n] = Cast(%x) {to=f32} output %y }')
     with pytest.raises(planish.errors.WrongType, match="input `x` is of .*V2"):
         plain(halves.view("V2"))                                              # numpy has a type of its own for it
+
+
+def test_tensors_lent_by_dlpack_are_freed_without_the_interpreters_lock(relu):
+    """As torch does it, also where Rust called what drops the tensor: here the samples of a calibration."""
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    taken = ctypes.c_char_p(b"used_dltensor")
+
+    def samples():
+        for _ in range(50):
+            base = relu(np.ones((3, 4), np.float32)).base
+            memory = base[0] if isinstance(base, tuple) else base
+            capsule = memory.__dlpack__()
+            managed = pointer_of(capsule, b"dltensor")
+            rename(capsule, taken)
+            del base, memory, capsule                                               # the tensor is the last that has the memory
+            deleter = ctypes.c_void_p.from_address(managed + 56).value        # the last of eight fields of DLManagedTensor
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(managed)         # a foreign function: the lock is let go
+            yield {"x": np.ones((3, 4), np.float32)}
+
+    model = planish.Model.parse('graph "g" { input %x: f32[n,4] %y: f32[n,4] = Relu(%x) output %y }')
+    assert planish.calibrate(model, samples()) is not None
