@@ -12,6 +12,7 @@ pub(crate) mod fold_constants;
 pub(crate) mod fold_dequantized_weights;
 pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
+pub(crate) mod hoist_invariants;
 pub(crate) mod lower_precision;
 pub(crate) mod match_plugin;
 pub(crate) mod merge_parallel_gemms;

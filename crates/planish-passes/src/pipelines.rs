@@ -22,6 +22,7 @@ use crate::passes::fold_constants::FoldConstants;
 use crate::passes::fold_dequantized_weights::FoldDequantizedWeights;
 use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
+use crate::passes::hoist_invariants::HoistInvariants;
 use crate::passes::lower_precision::LowerPrecision;
 use crate::passes::match_plugin::MatchPlugin;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
@@ -104,6 +105,8 @@ pub fn standard() -> Pipeline {
     // them. Before everything that would take parts of a pattern for itself.
     passes.extend(recognition());
     passes.extend([
+        // After patterns, which a loop must not have half of; what moves out gets all that follows.
+        Pass::rule(HoistInvariants),
         // After patterns, which have transposes of their own (attention), and before whatever looks for the
         // neighbours of a layer.
         Pass::sweep(PushTransposes),

@@ -11,7 +11,7 @@ use planish_ir::{Declared, Graph, GraphError, NewNode, NewOutput, Node, NodeId, 
 use planish_op::{Identity, Op, ValueType};
 
 use crate::error::PassErrorKind;
-use crate::rule::{Item, Operand, Patch};
+use crate::rule::{Bodies, Item, Operand, Patch};
 
 /// What is to be different.
 pub(crate) struct Changes {
@@ -304,7 +304,7 @@ impl<'g> Build<'g> {
     }
 
     fn add_item(&mut self, idx: usize, inputs: Vec<Option<ValueId>>) -> Result<(), GraphError> {
-        let (name, op) = match &self.items[idx].item {
+        let (name, op, bodies) = match &mut self.items[idx].item {
             Item::Constant { name, tensor } => {
                 let (wish, tensor) = (name.clone(), tensor.clone());
                 let source = Source::New { item: idx, output: 0 };
@@ -316,13 +316,13 @@ impl<'g> Build<'g> {
                 self.ids.insert(source, id);
                 return Ok(());
             }
-            Item::Node { name, op, .. } => (name.clone(), Op::clone(op)),
+            Item::Node { name, op, bodies, .. } => (name.clone(), Op::clone(op), std::mem::take(bodies)),
         };
+        let Bodies { graphs: bodies, n_captured } = bodies;
         let sources: Vec<Option<Source>> =
             (0..self.items[idx].n_outputs).map(|output| Some(Source::New { item: idx, output })).collect();
         let outputs = sources.iter().map(|source| self.output(*source, &op, &name)).collect();
-        let new = NewNode { name, op, inputs, outputs, bodies: Vec::new(), n_captured: 0 };
-        self.add_node(new, &sources)
+        self.add_node(NewNode { name, op, inputs, outputs, bodies, n_captured }, &sources)
     }
 
     fn add_node(&mut self, node: NewNode, sources: &[Option<Source>]) -> Result<(), GraphError> {

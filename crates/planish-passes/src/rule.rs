@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use planish_ir::{Node, NodeId, ValueId};
+use planish_ir::{Graph, Node, NodeId, ValueId};
 use planish_op::{Op, TensorType, ValueType};
 use planish_tensor::{DType, Tensor};
 
@@ -96,13 +96,22 @@ pub(crate) enum Item {
         name: Box<str>,
         tensor: Tensor,
     },
-    /// A node without bodies; control flow is only copied or removed.
     Node {
         name: Box<str>,
         op: Box<Op>,
         inputs: Vec<Option<Operand>>,
         n_outputs: usize,
+        /// Of control flow alone.
+        bodies: Bodies,
     },
+}
+
+/// What a node of control flow has beside its operands.
+#[derive(Debug, Default)]
+pub(crate) struct Bodies {
+    pub(crate) graphs: Vec<Graph>,
+    /// How many of the node's inputs, counted from the end, the bodies capture.
+    pub(crate) n_captured: usize,
 }
 
 /// New nodes and constants, and the old values that they stand for. Nodes that nothing reads any more need
@@ -164,7 +173,19 @@ impl Patch {
         inputs: Vec<Option<Operand>>,
         n_outputs: usize,
     ) -> Vec<Operand> {
-        self.items.push(Item::Node { name: name.into(), op: Box::new(op.into()), inputs, n_outputs });
+        self.node_with_bodies(name, op, inputs, n_outputs, Bodies::default())
+    }
+
+    /// A new node of control flow.
+    pub(crate) fn node_with_bodies(
+        &mut self,
+        name: &str,
+        op: impl Into<Op>,
+        inputs: Vec<Option<Operand>>,
+        n_outputs: usize,
+        bodies: Bodies,
+    ) -> Vec<Operand> {
+        self.items.push(Item::Node { name: name.into(), op: Box::new(op.into()), inputs, n_outputs, bodies });
         (0..n_outputs).map(|output| self.last(output)).collect()
     }
 
