@@ -54,6 +54,11 @@ pub(crate) fn by_kernel(
         return Ok(None);
     }
     let Some(problem) = problem(node, &tensors, threads) else { return Ok(None) };
+    // Parameters of what only moves are part of the kernel: where a loop has others in every trip, one is prepared for each.
+    let n_made: usize = problem.outputs.iter().map(Operand::len).sum();
+    if n_made <= FEW_ELEMENTS && reads_what_it_makes(&node.op) {
+        return Ok(None);
+    }
     let bytes = problem.outputs.iter().map(Operand::span_bytes).fold(0, usize::saturating_add);
     if bytes > max_bytes || problem.outputs.iter().any(Operand::is_empty) {
         return Ok(None);
@@ -88,6 +93,11 @@ fn shares_memory(op: &Op) -> bool {
 /// Operators that do little with an element.
 fn is_light(op: &Op) -> bool {
     op.is_pointwise() || matches!(op.class(), Class::Movement | Class::Indexing | Class::Data | Class::Window)
+}
+
+/// Operators that read as many elements as they make, however large what they read from is.
+fn reads_what_it_makes(op: &Op) -> bool {
+    op.class() == Class::Movement || matches!(op, Op::Gather(_) | Op::GatherElements(_) | Op::GatherND(_))
 }
 
 /// Whether small operands say what is to be done. Those of other operators are data like the rest, and a kernel that holds one
