@@ -54,7 +54,8 @@ fn layers_whose_sizes_only_a_run_tells() {
     check(op::Sigmoid {}, std::slice::from_ref(&image), 1);
     check(op::Concat { axis: 1 }, &[image.clone(), image.clone()], 1);
     let ints = |list: &[i64]| Tensor::vector(list.to_vec());
-    check(op::Slice {}, &[image.clone(), ints(&[1, 2]), ints(&[12, 9]), ints(&[2, 3]), ints(&[1, 2])], 1);
+    let large = random.tensor(DType::F32, &[1, 5, 33, 31], 1.0);
+    check(op::Slice {}, &[large, ints(&[1, 2]), ints(&[32, 29]), ints(&[2, 3]), ints(&[1, 2])], 1);
     check(op::Pad { mode: op::PadMode::Edge }, &[image.clone(), ints(&[0, 0, 1, 2, 0, 0, 2, 1])], 1);
     let (x, w, r) = (
         random.tensor(DType::F32, &[7, 3, 5], 1.0),
@@ -97,4 +98,14 @@ fn more_than_is_allowed_is_not_made() {
     let x = Value::Tensor(Tensor::vector(vec![true; 4096]));
     let node = node(op::NonZero {}.into(), 1, 1);
     assert!(by_kernel(Isa::best(), &node, &[Some(&x)], 1 << 10, 1).unwrap().is_none());
+}
+
+#[test]
+fn a_few_elements_of_a_large_tensor_are_taken_without_a_kernel() {
+    let large = Value::Tensor(Tensor::vector(vec![1f32; 100_000]));
+    let [start, end, axis] = [7i64, 9, 0].map(|place| Value::Tensor(Tensor::vector(vec![place])));
+    let operands = [&large, &start, &end, &axis].map(Some);
+    let node = node(op::Slice {}.into(), 4, 1);
+    assert!(by_kernel(Isa::best(), &node, &operands, usize::MAX, 1).unwrap().is_none());
+    assert!(KEPT.with_borrow(HashMap::is_empty));
 }

@@ -72,7 +72,8 @@ impl Invariant {
                 ty.as_tensor().is_some()
                     && symbols(ty).iter().all(|name| !name.contains('\'') || known_symbols.contains(name))
             };
-            if is_same && reads_captured && can_move(&node.op) && node.outputs.iter().flatten().all(is_sized) {
+            if is_same && reads_captured && can_move(&node.op) && node.outputs.iter().flatten().all(is_sized)
+            {
                 invariant.nodes[id.index()] = true;
                 for id in node.outputs.iter().flatten() {
                     is_known[id.index()] = true;
@@ -100,7 +101,8 @@ impl Invariant {
                 node.inputs.iter().flatten().for_each(|id| is_read[id.index()] = true);
             }
         }
-        let read = body.values().map(|(id, _)| id).filter(|id| is_read[id.index()] && self.values[id.index()]);
+        let read =
+            body.values().map(|(id, _)| id).filter(|id| is_read[id.index()] && self.values[id.index()]);
         self.frontier = read.collect();
     }
 
@@ -138,8 +140,7 @@ impl Invariant {
         let own = node.inputs[..n_own].iter().map(|id| id.map(Operand::Old));
         let inputs = own.chain(captured.iter().map(|id| outside[id.index()])).collect();
         let bodies = Bodies { graphs: vec![body], n_captured: captured.len() };
-        let made =
-            patch.node_with_bodies(&node.name, node.op.clone(), inputs, node.outputs.len(), bodies);
+        let made = patch.node_with_bodies(&node.name, node.op.clone(), inputs, node.outputs.len(), bodies);
         for (old, new) in node.outputs.iter().zip(made) {
             if let Some(old) = old {
                 patch.replace(*old, new);
