@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use planish_ir::{Graph, Node, ValueId};
 use planish_kernel::{Backend, Ref};
-use planish_plan::{Check, Outcome, Plan, Profile, Program, StepKind, SymbolRange};
+use planish_plan::{Check, Outcome, Plan, Profile, Program, Recipe, StepKind, SymbolRange, Weight};
 use planish_tensor::{Bytes, DefaultFloatMode, Tensor};
 
 use crate::backends::Backends;
@@ -53,10 +53,7 @@ pub fn refit(
     let recipe = plan.recipe();
     let (mut options, _) = options(&recipe);
     take_ranges(&mut options, &recipe.header.options, calibrated)?;
-    let mut own = match plan.stripped {
-        Some(_) => parse(&recipe, &stand_ins(plan)?)?,
-        None => recover(&recipe, unpack)?.graph,
-    };
+    let mut own = parse(&recipe, &stand_ins(plan)?)?;
     if options.profiles.is_empty() {
         options.profiles = fixed_as(graph, &own);
     }
@@ -66,19 +63,18 @@ pub fn refit(
         same_but_constants(&own, &new).map_err(refused)?;
         return Err(refused("the new model has other constants"));
     }
-    if plan.stripped.is_some() {
-        let holds = |(number, tensor): (&u32, &Tensor)| {
-            let weight = &plan.weights[*number as usize];
-            (weight.dtype, &weight.dims[..]) == (tensor.dtype(), tensor.shape())
-        };
-        // Elements that are not known are taken for the new ones, as those in bodies must be; what steps hold themselves is
-        // compared. Passes may number constants otherwise, where none of that matters.
-        if plan.constants.iter().zip(&printed.constants).all(holds) {
-            own = parse(&recipe, &printed.constants)?;
-        }
-        if let Some(name) = held_otherwise(&plan.program, &new) {
-            return Err(refused(format!("the constant `{name}` is part of its program and differs")));
-        }
+    let holds = |(number, tensor): (&u32, &Tensor)| {
+        let weight = &plan.weights[*number as usize];
+        (weight.dtype, &weight.dims[..]) == (tensor.dtype(), tensor.shape())
+    };
+    // Passes may number constants otherwise, where none of that matters.
+    if plan.constants.iter().zip(&printed.constants).all(holds) {
+        own = own_graph(plan, &recipe, printed.constants, unpack)?;
+    }
+    if plan.stripped.is_some()
+        && let Some(name) = held_otherwise(&plan.program, &new)
+    {
+        return Err(refused(format!("the constant `{name}` is part of its program and differs")));
     }
     exchange(plan, &own, &new, source, backends)
 }
@@ -197,15 +193,42 @@ fn exchange(
     Ok(Refitted { plan: refitted, n_changed })
 }
 
-/// Tensors of the types and sizes of the plan's constants.
+/// The plan's graph with its own elements where they matter, these constants of the new graph elsewhere: unpacking all of
+/// the old weights would take as long as packing the new ones. Elements matter in bodies, which keep their constants, and
+/// where they are part of the program; those that a plan does not hold any more are taken for the new ones.
+fn own_graph(
+    plan: &Plan,
+    recipe: &Recipe,
+    mut constants: Vec<Tensor>,
+    unpack: Unpack<'_>,
+) -> Result<Graph, BuildError> {
+    let graph = parse(recipe, &constants)?;
+    if plan.stripped.is_some() {
+        return Ok(graph);
+    }
+    if graph.nodes().any(|(_, node)| !node.bodies.is_empty()) {
+        return Ok(recover(recipe, unpack)?.graph);
+    }
+    let mut any = false;
+    for (number, constant) in plan.constants.iter().zip(&mut constants) {
+        if is_parameter_of(&graph, constant) {
+            *constant = tensor(recipe, &plan.weights[*number as usize], unpack)?;
+            any = true;
+        }
+    }
+    if any { parse(recipe, &constants) } else { Ok(graph) }
+}
+
+/// Tensors of the types and sizes of the plan's constants, all over the same zeros.
 fn stand_ins(plan: &Plan) -> Result<Vec<Tensor>, BuildError> {
-    let one = |number: &u32| {
-        let weight = &plan.weights[*number as usize];
-        let n_bytes = weight.dtype.bytes_of(&weight.dims).unwrap_or(0);
-        let zeros = Bytes::aligned(&vec![0; n_bytes]);
+    let n_bytes = |weight: &Weight| weight.dtype.bytes_of(&weight.dims).unwrap_or(0);
+    let weights = || plan.constants.iter().map(|number| &plan.weights[*number as usize]);
+    let zeros = Bytes::from_vec(vec![0u64; weights().map(n_bytes).max().unwrap_or(0).div_ceil(8)]);
+    let one = |weight: &Weight| {
+        let zeros = zeros.slice(0..n_bytes(weight)).ok_or_else(|| refused("its weights have no sizes"))?;
         Tensor::from_bytes(weight.dtype, &weight.dims, zeros).map_err(|error| refused(error.to_string()))
     };
-    plan.constants.iter().map(one).collect()
+    weights().map(one).collect()
 }
 
 /// The name of a constant that a step of the program holds itself, with other elements than the graph has.
@@ -423,11 +446,21 @@ fn same_bodies(a: &Node, b: &Node) -> bool {
 
 /// Whether a step holds the constant as a number of its own.
 fn is_part_of_program(graph: &Graph, constant: ValueId) -> bool {
-    let Some(tensor) = graph.value(constant).constant() else { return false };
+    graph.value(constant).constant().is_some_and(|tensor| is_parameter_of(graph, tensor))
+}
+
+/// Whether a node takes this very tensor as one of its parameters.
+fn is_parameter_of(graph: &Graph, tensor: &Tensor) -> bool {
+    let is_it = |id: ValueId| graph.value(id).constant().is_some_and(|known| shares(known, tensor));
     graph.nodes().any(|(_, node)| {
-        let mut places = node.inputs.iter().enumerate().filter(|(_, id)| **id == Some(constant));
-        places.any(|(place, _)| is_parameter(&node.op, place, tensor))
+        let mut places = node.inputs.iter().enumerate().filter_map(|(place, id)| Some((place, (*id)?)));
+        places.any(|(place, id)| is_it(id) && is_parameter(&node.op, place, tensor))
     })
+}
+
+/// Whether two tensors are views of the same memory.
+fn shares(a: &Tensor, b: &Tensor) -> bool {
+    std::ptr::eq(&raw const **a.bytes(), &raw const **b.bytes())
 }
 
 /// Whether a body of control flow has a constant of this name.

@@ -7,7 +7,7 @@ use planish_kernel::{
     Budget, Candidate, KernelError, KernelErrorKind, Layout, Numeric, PackedWeight, Problem, Tactic, Want,
     WeightUse,
 };
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use crate::family::{Family, Work};
 use crate::formats::Format;
@@ -152,9 +152,9 @@ impl Family for NBitsFamily {
                 let layout = PackedB::new(panels, found.weight.n_blocks(), found.weight.n);
                 let mut packed = vec![0.0f32; layout.len()];
                 layout.pack(&elements, found.strides(), &mut packed);
-                packed.iter().flat_map(|value| value.to_ne_bytes()).collect()
+                Bytes::from_vec(packed)
             }
-            codes => codes.pack_codes(weight)?,
+            codes => Bytes::from_vec(codes.pack_codes(weight)?),
         };
         Ok(PackedWeight { format, bytes })
     }

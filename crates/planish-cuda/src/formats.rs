@@ -148,7 +148,7 @@ impl Format {
     /// A weight in this arrangement; padding is zero.
     pub(crate) fn pack(self, weight: &Tensor) -> Result<PackedWeight, KernelError> {
         if let Format::TapsInOut { .. } | Format::TapsOutIn = self {
-            return Ok(PackedWeight { format: self.name(), bytes: self.transposed(weight) });
+            return Ok(PackedWeight { format: self.name(), bytes: Bytes::from_vec(self.transposed(weight)) });
         }
         let no_such = || {
             let message = format!("a weight of sizes {:?} as `{}`", weight.shape(), self.name());
@@ -157,7 +157,7 @@ impl Format {
         let dtype = weight.dtype();
         if let Format::Sparse { .. } = self {
             let tiles = self.sparse_tiles(dtype, weight.shape()).ok_or_else(no_such)?;
-            return Ok(PackedWeight { format: self.name(), bytes: tiles.pack(weight)? });
+            return Ok(PackedWeight { format: self.name(), bytes: Bytes::from_vec(tiles.pack(weight)?) });
         }
         let arranged = self.arranged(weight.shape()).ok_or_else(no_such)?;
         let bytes = match (arranged.stored_bits(dtype).ok_or_else(no_such)?, &arranged) {
@@ -176,7 +176,7 @@ impl Format {
                 bytes
             }
         };
-        Ok(PackedWeight { format: self.name(), bytes })
+        Ok(PackedWeight { format: self.name(), bytes: Bytes::from_vec(bytes) })
     }
 
     /// The tiles of a sparse weight; `None` for other formats, and types that do not lie so.

@@ -6,7 +6,7 @@ mod device;
 mod host;
 
 use planish_kernel::{Budget, Candidate, Fault, Operand, Problem};
-use planish_tensor::{Bytes, DType, Tensor};
+use planish_tensor::{DType, Tensor};
 use planish_testing::operand::{GAP, arranged, collect, lay_out};
 use planish_testing::{Random, Reals, Tolerance, assert_close, evaluate};
 
@@ -54,7 +54,7 @@ pub(crate) fn check_on(family: &dyn Family, problem: &Problem, inputs: &[Tensor]
                     assert_eq!(Some(&packed.format), candidate.packed[idx].as_ref());
                     let len = packed.bytes.len();
                     operands[idx] =
-                        Tensor::from_bytes(DType::U8, &[len], Bytes::from_vec(packed.bytes)).unwrap();
+                        Tensor::from_bytes(DType::U8, &[len], packed.bytes).unwrap();
                     operand.packed = Some(packed.format);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use crate::{Layout, Operand, Problem};
 
@@ -122,7 +122,7 @@ impl fmt::Display for PackedForm<'_> {
 pub struct PackedWeight {
     /// Names the arrangement, as in `panels32`; weights of one format and source are stored once.
     pub format: String,
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 impl PackedWeight {

@@ -1,12 +1,17 @@
 //! Layers: convolutions and matrix products with constant weights, into which a scale and a shift of their
 //! output channels can be folded. Everything is computed in `f64` and rounded once.
 
+use std::ops::Range;
+
 use planish_ir::{Node, ValueId};
 use planish_op::{AutoPad, Gemm, Op};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use crate::rule::{Operand, Patch};
 use crate::view::View;
+
+/// What cannot be: sizes are those of the layer.
+const WRONG_SIZE: &str = "the weights do not fit their shape";
 
 /// `y · scale + shift` for each channel.
 #[derive(Debug)]
@@ -112,7 +117,7 @@ impl<'g> Layer<'g> {
         // A sum alone leaves the weights as they are, which may be large and mapped from a file.
         let weights = match affine.only_shifts() {
             true => None,
-            false => Some(self.scaled_weights(|channel, _| affine.scale[channel])),
+            false => Some(self.scaled_weights(|channel, _| affine.scale[channel])?),
         };
         let beta = if let Op::Gemm(op) = &self.node.op { f64::from(op.beta) } else { 1.0 };
         let bias = |channel: usize| self.bias.as_ref().map_or(0.0, |bias| beta * bias[channel]);
@@ -147,7 +152,7 @@ impl<'g> Layer<'g> {
             Op::MatMul(_) if self.rank == 2 || affine.shift.iter().all(|&shift| shift == 0.0) => {}
             _ => return Err("only convolutions and products of matrices take over a scale of their input"),
         }
-        let weights = Some(self.scaled_weights(|_, input| affine.scale[input]));
+        let weights = Some(self.scaled_weights(|_, input| affine.scale[input])?);
         let (alpha, beta) = match &self.node.op {
             Op::Gemm(op) => (f64::from(op.alpha), f64::from(op.beta)),
             _ => (1.0, 1.0),
@@ -163,14 +168,44 @@ impl<'g> Layer<'g> {
         self.emit(cx, patch, input.into(), weights, bias)
     }
 
-    fn scaled_weights(&self, scale: impl Fn(usize, usize) -> f64) -> Vec<f64> {
-        let mut values = self.weight.to_f64s();
-        self.for_each_weight(|idx, channel, input| values[idx] *= scale(channel, input));
-        values
+    fn scaled_weights(&self, scale: impl Fn(usize, usize) -> f64) -> Result<Tensor, &'static str> {
+        let shape = self.weight.shape();
+        let scaled = if let (DType::F32, Ok(values)) = (self.weight.dtype(), self.weight.elements::<f32>()) {
+            // Most weights are such, and there may be many: a vector of doubles would be twice their memory.
+            let scaled = Bytes::filled(values.len(), |scaled: &mut [f32]| {
+                let mut multiply = |run: Range<usize>, scale: f64| {
+                    let to = scaled[run.clone()].iter_mut();
+                    to.zip(&values[run]).for_each(|(to, &from)| *to = (f64::from(from) * scale) as f32);
+                };
+                // What has one scale is multiplied at once: all that a channel reads, mostly.
+                let (mut run, mut of_run) = (0..0, 1.0f64);
+                self.for_each_filter(|taps, channel, input| {
+                    let scale = scale(channel, input);
+                    if scale.to_bits() != of_run.to_bits() {
+                        multiply(run.clone(), of_run);
+                        (run.start, of_run) = (taps.start, scale);
+                    }
+                    run.end = taps.end;
+                });
+                multiply(run, of_run);
+            });
+            Tensor::from_bytes(DType::F32, shape, scaled)
+        } else {
+            let mut values = self.weight.to_f64s();
+            self.for_each_weight(|idx, channel, input| values[idx] *= scale(channel, input));
+            Tensor::from_f64s(self.weight.dtype(), shape, &values)
+        };
+        scaled.map_err(|_| WRONG_SIZE)
     }
 
     /// Calls with the place of each weight, its output channel and its input channel.
     pub(crate) fn for_each_weight(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        self.for_each_filter(|taps, output, input| taps.for_each(|idx| visit(idx, output, input)));
+    }
+
+    /// Calls, from the first weight to the last, with the places of those between two channels, one for each tap: the
+    /// output's and the input's.
+    fn for_each_filter(&self, mut visit: impl FnMut(Range<usize>, usize, usize)) {
         let shape = self.weight.shape();
         let (rows, columns) = (shape[0], shape[1]);
         let taps: usize = shape[2..].iter().product();
@@ -184,7 +219,7 @@ impl<'g> Layer<'g> {
                     _ => (column, row),
                 };
                 let start = (row * columns + column) * taps;
-                (start..start + taps).for_each(|idx| visit(idx, output, input));
+                visit(start..start + taps, output, input);
             }
         }
     }
@@ -194,7 +229,7 @@ impl<'g> Layer<'g> {
         cx: &View<'_>,
         patch: &mut Patch,
         input: Operand,
-        weights: Option<Vec<f64>>,
+        weights: Option<Tensor>,
         bias: Vec<f64>,
     ) -> Result<Operand, &'static str> {
         let dtype = self.weight.dtype();
@@ -207,24 +242,20 @@ impl<'g> Layer<'g> {
             Op::MatMul(_) if has_bias => return Err("a product of more than two dimensions has no bias"),
             op => op.clone(),
         };
-        let bad = "the weights do not fit their shape";
         let weights = match weights {
             None => self.weight_id.into(),
-            Some(weights) => {
-                let weights = Tensor::from_f64s(dtype, self.weight.shape(), &weights).map_err(|_| bad)?;
-                patch.constant(cx.name(self.weight_id), weights)
-            }
+            Some(weights) => patch.constant(cx.name(self.weight_id), weights),
         };
         let mut inputs = vec![Some(input), Some(weights)];
         if has_bias {
-            let tensor = Tensor::from_f64s(dtype, &[bias.len()], &bias).map_err(|_| bad)?;
+            let tensor = Tensor::from_f64s(dtype, &[bias.len()], &bias).map_err(|_| WRONG_SIZE)?;
             let name = match cx.input(self.node, 2) {
                 Some(id) => cx.name(id).to_string(),
                 None => format!("{}.bias", self.node.name),
             };
             inputs.push(Some(patch.constant(&name, tensor)));
         }
-        patch.node_with(&self.node.name, op, inputs, 1).pop().ok_or(bad)
+        patch.node_with(&self.node.name, op, inputs, 1).pop().ok_or(WRONG_SIZE)
     }
 }
 

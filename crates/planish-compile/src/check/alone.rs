@@ -18,12 +18,15 @@ pub(crate) fn launch(
     let mut addresses: Vec<Address> = Vec::new();
     for (place, (operand, tensor)) in problem.inputs.iter().zip(inputs).enumerate() {
         let bytes = match tensor {
-            None => Vec::new(),
+            None => Bytes::from_vec(Vec::<u8>::new()),
             Some(tensor) if operand.packed.is_some() => {
                 backend.pack(WeightUse::new(problem, tactic, place), tensor)?.bytes
             }
             // What is in another order than plain has whole bytes; the rest is as it is.
-            Some(tensor) => operand.scatter(tensor.bytes()).unwrap_or_else(|| tensor.bytes().to_vec()),
+            Some(tensor) => match operand.scatter(tensor.bytes()) {
+                Some(scattered) => Bytes::from_vec(scattered),
+                None => tensor.bytes().clone(),
+            },
         };
         let own = backend.allocate(bytes.len())?;
         // SAFETY: the memory was just allocated with this length.

@@ -82,7 +82,7 @@ fn repacked(
     let leads_back =
         || backend.unpack(packed.form_of(tensor), &packed.bytes).is_ok_and(|back| back == *tensor);
     if backend.rounds_factors_to(tactic).is_none() || leads_back() {
-        changed.bytes = Bytes::aligned(&packed.bytes);
+        changed.bytes = packed.bytes.into_aligned();
     } else {
         // The packing rounds, and these elements are not left as they are: they are packed when the plan is opened.
         (changed.format, changed.packed_by) = (None, None);

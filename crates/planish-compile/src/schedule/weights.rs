@@ -103,7 +103,7 @@ impl Weights {
         }
         weight.format = Some(packed.format);
         // Where an engine reads it, so that it makes no copy of its own.
-        weight.bytes = Bytes::aligned(&packed.bytes);
+        weight.bytes = packed.bytes.into_aligned();
         weight.layout = Layout::Plain;
         weight.packed_by = Some(target);
         Ok(())

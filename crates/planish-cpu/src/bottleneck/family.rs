@@ -7,7 +7,7 @@ use planish_kernel::{
 };
 use planish_op::window::PlacedAxis;
 use planish_op::{Conv, Op};
-use planish_tensor::{DType, Dim, Tensor};
+use planish_tensor::{Bytes, DType, Dim, Tensor};
 
 use super::product::Product;
 use super::{BAND_ROWS, BANDS, Bottleneck, Form, WIDENED_BYTES};
@@ -386,7 +386,7 @@ impl Family for BottleneckFamily {
             layout.pack(&elements, Strides { k: 1, n: *c }, &mut packed);
             (product_format(tile), packed)
         };
-        let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let bytes = Bytes::from_vec(packed);
         Ok(PackedWeight { format, bytes })
     }
 

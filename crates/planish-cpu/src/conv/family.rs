@@ -107,10 +107,7 @@ impl Family for ConvFamily {
                 filter.len()
             )));
         }
-        let packed = way.pack(&filter, &weight);
-        let mut bytes = Vec::with_capacity(4 * packed.len());
-        packed.iter().for_each(|value| bytes.extend_from_slice(&value.to_ne_bytes()));
-        Ok(PackedWeight { format: way.format(&convolution), bytes })
+        Ok(PackedWeight { format: way.format(&convolution), bytes: way.pack(&filter, &weight) })
     }
 
     fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {

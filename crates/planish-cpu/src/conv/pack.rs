@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use planish_op::window::PlacedAxis;
+use planish_tensor::Bytes;
 
 use super::geometry::{AXES, TapClass, tap_classes};
 use crate::gemm::table::Panels;
@@ -70,22 +71,21 @@ impl Filter {
         classes
     }
 
-    /// Calls `part(packed place, group, output channels, tap)` for every tap of every panel: `c` rows each.
-    fn for_each_part(&self, panels: Panels, mut part: impl FnMut(usize, usize, Range<usize>, usize)) {
+    /// Calls `panel(packed place, group, output channels, taps)` for every panel: `c` rows for each of the taps.
+    fn for_each_panel(&self, panels: Panels, mut panel: impl FnMut(usize, usize, Range<usize>, &[usize])) {
+        let taps_of = |class: &TapClass| {
+            let [_, height, width] = self.kernel;
+            let rows = class[0].iter().flat_map(|&x| class[1].iter().map(move |&y| x * height + y));
+            rows.flat_map(|row| class[2].iter().map(move |&z| row * width + z)).collect()
+        };
+        let classes: Vec<Vec<usize>> = self.classes.iter().map(taps_of).collect();
         let mut packed = 0;
         for group in 0..self.groups {
-            for class in &self.classes {
+            for taps in &classes {
                 for k0 in (0..self.k).step_by(panels.nr) {
                     let n = panels.nr.min(self.k - k0);
-                    for &x in &class[0] {
-                        for &y in &class[1] {
-                            for &z in &class[2] {
-                                let tap = (x * self.kernel[1] + y) * self.kernel[2] + z;
-                                part(packed, group, k0..k0 + n, tap);
-                                packed += self.c * panels.width(n);
-                            }
-                        }
-                    }
+                    panel(packed, group, k0..k0 + n, taps);
+                    packed += taps.len() * self.c * panels.width(n);
                 }
             }
         }
@@ -94,24 +94,34 @@ impl Filter {
     /// Where the `c` rows of each tap of each panel begin in the packed form, and how wide they are.
     pub(super) fn parts(&self, panels: Panels) -> Vec<(usize, usize)> {
         let mut parts = Vec::new();
-        self.for_each_part(panels, |packed, _, channels, _| {
-            parts.push((packed, panels.width(channels.len())))
+        self.for_each_panel(panels, |packed, _, channels, taps| {
+            let width = panels.width(channels.len());
+            parts.extend((0..taps.len()).map(|idx| (packed + idx * self.c * width, width)));
         });
         parts
     }
 
-    /// Calls `at(packed place, model place)` for every element.
+    /// Calls `at(packed place, model place)` for every element, all taps of a few rows together: what is read then lies
+    /// side by side, and what is written is in the cache until its lines are full.
     fn for_each(&self, panels: Panels, mut at: impl FnMut(usize, usize)) {
-        self.for_each_part(panels, |packed, group, channels, tap| {
+        self.for_each_panel(panels, |packed, group, channels, taps| {
             let width = panels.width(channels.len());
-            for c in 0..self.c {
+            for c0 in (0..self.c).step_by(ROWS_AT_ONCE) {
                 for (j, k) in channels.clone().enumerate() {
-                    at(packed + c * width + j, self.place(group, c, k, tap));
+                    for c in c0..self.c.min(c0 + ROWS_AT_ONCE) {
+                        let (to, from) = (packed + c * width + j, self.place(group, c, k, 0));
+                        for (idx, tap) in taps.iter().enumerate() {
+                            at(to + idx * self.c * width, from + tap);
+                        }
+                    }
                 }
             }
         });
     }
 }
+
+/// Rows of a panel whose taps are written together: nine taps of 64 channels are 36 KiB then.
+const ROWS_AT_ONCE: usize = 16;
 
 /// Elements of the packed form.
 pub fn packed_len(filter: &Filter, panels: impl Into<Panels>) -> usize {
@@ -124,6 +134,14 @@ pub fn pack(filter: &Filter, panels: impl Into<Panels>, weight: &[f32]) -> Vec<f
     let mut packed = vec![0.0; packed_len(filter, panels)];
     filter.for_each(panels, |to, from| packed[to] = weight[from]);
     packed
+}
+
+/// The same in memory that kernels read where it lies.
+pub fn pack_bytes(filter: &Filter, panels: impl Into<Panels>, weight: &[f32]) -> Bytes {
+    let panels = panels.into();
+    Bytes::filled(packed_len(filter, panels), |packed: &mut [f32]| {
+        filter.for_each(panels, |to, from| packed[to] = weight[from]);
+    })
 }
 
 /// The weight that was packed.

@@ -5,6 +5,7 @@
 //! `conv_igemm_bf16_<tile>_<feature>` and `conv_1x1_bf16_…` for products of bf16.
 
 use planish_kernel::Layout;
+use planish_tensor::Bytes;
 
 use super::band::Band;
 use super::bf16::{self, Bf16Tile};
@@ -168,15 +169,15 @@ impl Way {
     }
 
     /// The packed form of a weight of [`Filter::len`] elements; only of what it [packs](Way::packs).
-    pub(super) fn pack(self, filter: &Filter, weight: &[f32]) -> Vec<f32> {
-        match self {
+    pub(super) fn pack(self, filter: &Filter, weight: &[f32]) -> Bytes {
+        Bytes::from_vec(match self {
             Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
-                pack::pack(filter, tile, weight)
+                return pack::pack_bytes(filter, tile, weight);
             }
             Way::Bf16(tile) => bf16::pack(filter, tile.panels(), weight).unwrap_or_default(),
             Way::Narrow => narrow::pack(filter, weight),
             Way::Winograd(tile, kind, _) => winograd::pack::pack(kind, filter, tile, weight),
-        }
+        })
     }
 
     pub(super) fn plan(self, isa: Isa, geometry: Geometry) -> Option<Plan> {

@@ -5,7 +5,7 @@ use planish_kernel::{
     Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want, WeightUse,
 };
 use planish_op::{Conv, Op};
-use planish_tensor::{DType, Dim, Tensor};
+use planish_tensor::{Bytes, DType, Dim, Tensor};
 
 use super::{Depthwise, DepthwiseArguments, OutputRow, RowHook, pack};
 use crate::family::{Family, Work};
@@ -157,7 +157,7 @@ impl Family for DepthwiseFamily {
         }
         let elements = weight.elements::<f32>().map_err(|_| unsupported())?;
         let packed = pack(&elements, *channels, taps.iter().product());
-        let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let bytes = Bytes::from_vec(packed);
         Ok(PackedWeight { format: FORMAT.to_string(), bytes })
     }
 

@@ -66,8 +66,7 @@ impl Family for QuantizedDepthwiseFamily {
         let bytes = weight.elements::<i8>().map_err(|_| refuse())?;
         let floats: Vec<f32> = bytes.iter().map(|&weight| f32::from(weight)).collect();
         let packed = pack(&floats, *channels, taps.iter().product());
-        let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        Ok(PackedWeight { format: FORMAT.to_string(), bytes })
+        Ok(PackedWeight { format: FORMAT.to_string(), bytes: planish_tensor::Bytes::from_vec(packed) })
     }
 
     fn format(&self, _isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {

@@ -9,7 +9,7 @@ use planish_kernel::{
     Tactic, Want, WeightUse, product_sizes,
 };
 use planish_op::Op;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use super::bf16::{self, MultiplyBf16};
 use super::{
@@ -374,7 +374,7 @@ impl Family for GemmFamily {
             layout.pack(&elements, product.strides(problem), &mut packed);
             (product.format(tile), packed)
         };
-        let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let bytes = Bytes::from_vec(packed);
         Ok(PackedWeight { format, bytes })
     }
 

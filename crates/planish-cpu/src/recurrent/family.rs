@@ -5,7 +5,7 @@ use planish_kernel::{
     WeightUse,
 };
 use planish_op::{Op, RecurrentDirection};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use super::digits::{self, Digits};
 use super::weight::{Weight, pack, pack_floats};
@@ -224,8 +224,10 @@ impl Family for RecurrentFamily {
         }
         let bytes = match (weight.dtype(), Format::named(&format)) {
             (DType::F32, _) => pack_floats(&format, weight)?,
-            (_, Some(Format::QuadGates { panels, parts })) => digits::pack(panels, parts, weight)?,
-            _ => pack(isa, weight)?,
+            (_, Some(Format::QuadGates { panels, parts })) => {
+                Bytes::from_vec(digits::pack(panels, parts, weight)?)
+            }
+            _ => Bytes::from_vec(pack(isa, weight)?),
         };
         Ok(PackedWeight { format, bytes })
     }

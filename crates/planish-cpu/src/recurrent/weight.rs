@@ -6,7 +6,7 @@
 
 use planish_kernel::{KernelError, Problem, Ref};
 use planish_op::Op;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use crate::formats::Format;
 use crate::gemm::codes::{PackedCodes, Width};
@@ -190,9 +190,9 @@ pub(super) fn pack(isa: Isa, tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
 }
 
 /// A weight of floats, packed in this format.
-pub(super) fn pack_floats(format: &str, tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
+pub(super) fn pack_floats(format: &str, tensor: &Tensor) -> Result<Bytes, KernelError> {
     let refuse = || KernelError::unsupported(format!("a weight of shape {:?} as {format}", tensor.shape()));
     let elements = tensor.elements::<f32>().map_err(|_| refuse())?;
     let packed = Format::named(format).and_then(|format| format.pack_gates(tensor.shape(), &elements));
-    Ok(packed.ok_or_else(refuse)?.iter().flat_map(|value| value.to_ne_bytes()).collect())
+    Ok(Bytes::from_vec(packed.ok_or_else(refuse)?))
 }

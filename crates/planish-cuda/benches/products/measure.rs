@@ -10,7 +10,7 @@ use planish_kernel::{
     Tactic, WeightUse,
 };
 use planish_op::Op;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 use planish_testing::Random;
 
 use crate::layers::Layer;
@@ -146,7 +146,7 @@ impl<'a> Subject<'a> {
                         .map_err(|error| KernelError::unsupported(error.to_string()))?;
                     self.cuda.pack(WeightUse::new(problem, tactic, idx), &tensor)?.bytes
                 }
-                None => laid_out(operand, &self.values[idx]),
+                None => Bytes::from_vec(laid_out(operand, &self.values[idx])),
             };
             let memory = self.cuda.allocate(bytes.len().max(16))?;
             // SAFETY: the memory was made for these bytes.

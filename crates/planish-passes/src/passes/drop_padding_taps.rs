@@ -1,4 +1,5 @@
-//! Drops the taps of convolutions that see nothing but padding: a 3x3 window over an image of 1x1 is its middle tap.
+//! Drops the taps of convolutions that see nothing but padding: a 3x3 window over an image of 1x1 is its middle tap. Padding
+//! that no window reaches is dropped as well.
 //!
 //! Only where the image's size is known and the weight is constant, and not where a dropped weight is not finite: times
 //! padding it is NaN.
@@ -34,21 +35,11 @@ impl Rule for DropPaddingTaps {
         if kept == axes {
             return Match::No;
         }
-        if !matches!(weight.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16) {
-            return Match::blocked("the weight is not of floats");
-        }
-        if weight.to_f64s().iter().any(|number| !number.is_finite()) {
-            return Match::blocked("a number of the weight is not finite");
-        }
-        // Taps are dropped at both ends; what is left begins where its padding says.
-        let first: Vec<usize> = axes
-            .iter()
-            .zip(&kept)
-            .map(|(all, kept)| (all.pad_begin - kept.pad_begin) / all.dilation)
-            .collect();
-        let kernel: Vec<usize> = kept.iter().map(|axis| axis.kernel).collect();
-        let Some(part) = part_of(weight, &first, &kernel) else {
-            return Match::blocked("the weight cannot be cut");
+        let drops = kept.iter().zip(&axes).any(|(kept, all)| kept.kernel != all.kernel);
+        let part = match drops.then(|| remaining(weight, &axes, &kept)) {
+            Some(Err(why)) => return Match::blocked(why),
+            Some(Ok(part)) => Some(part),
+            None => None,
         };
         let list = |of: fn(&PlacedAxis) -> usize| kept.iter().map(move |axis| of(axis) as i64);
         let conv = Conv {
@@ -58,13 +49,28 @@ impl Rule for DropPaddingTaps {
             ..conv.clone()
         };
         let mut patch = Patch::new();
-        let part = patch.constant(&format!("{}.taps", node.name), part);
-        let mut inputs = vec![Some(image.into()), Some(part)];
-        inputs.extend(node.inputs[2..].iter().map(|input| input.map(Into::into)));
+        let mut inputs: Vec<_> = node.inputs.iter().map(|input| input.map(Into::into)).collect();
+        if let Some(part) = part {
+            inputs[1] = Some(patch.constant(&format!("{}.taps", node.name), part));
+        }
         let new = patch.node_with(&node.name, conv, inputs, 1);
         patch.replace(output, new[0]);
         Match::Rewrite(patch)
     }
+}
+
+/// The weight without the taps that are dropped, or why it cannot be cut.
+fn remaining(weight: &Tensor, axes: &[PlacedAxis], kept: &[PlacedAxis]) -> Result<Tensor, &'static str> {
+    if !matches!(weight.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16) {
+        return Err("the weight is not of floats");
+    }
+    if weight.to_f64s().iter().any(|number| !number.is_finite()) {
+        return Err("a number of the weight is not finite");
+    }
+    // Taps are dropped at both ends; what is left begins where its padding says.
+    let first = axes.iter().zip(kept).map(|(all, kept)| (all.pad_begin - kept.pad_begin) / all.dilation);
+    let kernel: Vec<usize> = kept.iter().map(|axis| axis.kernel).collect();
+    part_of(weight, &first.collect::<Vec<_>>(), &kernel).ok_or("the weight cannot be cut")
 }
 
 /// The windows over an image of these sizes; `None` where a size is not known.
@@ -153,6 +159,19 @@ mod tests {
              %y: f32[1,1,1] = Conv(%x, %w) {kernel_shape=[3], pads=[0,1], strides=[2]} \"c\" output %y",
             "input %x: f32[1,1,2] const %c.taps: f32[1,1,2] = [1, 2] \
              %y: f32[1,1,1] = Conv(%x, %c.taps) {kernel_shape=[2], pads=[0,0], strides=[2]} \"c\" output %y",
+            PLAIN,
+        );
+    }
+
+    #[test]
+    fn padding_that_no_window_reaches_is_dropped_and_the_weight_stays() {
+        // Windows of three begin at every other of six places with one of padding: the last ends at the last place.
+        becomes(
+            DropPaddingTaps,
+            "input %x: f32[1,1,6] const %w: f32[1,1,3] = [1, 2, 3] \
+             %y: f32[1,1,3] = Conv(%x, %w) {kernel_shape=[3], pads=[1,1], strides=[2]} \"c\" output %y",
+            "input %x: f32[1,1,6] const %w: f32[1,1,3] = [1, 2, 3] \
+             %y: f32[1,1,3] = Conv(%x, %w) {kernel_shape=[3], pads=[1,0], strides=[2]} \"c\" output %y",
             PLAIN,
         );
     }

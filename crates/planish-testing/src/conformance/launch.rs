@@ -8,6 +8,7 @@ use planish_kernel::{
     Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, Operand, Problem, Queue,
     QueueOptions, Want, WeightUse,
 };
+use planish_tensor::Bytes;
 
 use super::Case;
 use crate::operand::{GAP, collect, lay_out, part, widened};
@@ -208,7 +209,7 @@ fn check(
             Some(_) => {
                 backend.pack(WeightUse::new(problem, &candidate.tactic, idx), tensor).map_err(said)?.bytes
             }
-            None => lay_out(operand, tensor),
+            None => Bytes::from_vec(lay_out(operand, tensor)),
         };
         let offset = way.offset(operand, candidate.inputs[idx]);
         inputs.push(Fenced::new(backend, queue, &bytes, offset).map_err(said)?);

@@ -3,7 +3,7 @@
 use planish_kernel::{
     Budget, Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want, WeightUse,
 };
-use planish_tensor::Tensor;
+use planish_tensor::{Bytes, Tensor};
 
 use super::region::{Form, Quantized};
 use super::way::Way;
@@ -64,7 +64,7 @@ impl Family for QuantizedFamily {
         let bytes = way
             .pack(&quantized, weight.shape(), &elements)
             .ok_or_else(|| KernelError::unsupported(format!("{tactic} does not pack such a weight")))?;
-        Ok(PackedWeight { format: way.format(&quantized), bytes })
+        Ok(PackedWeight { format: way.format(&quantized), bytes: Bytes::from_vec(bytes) })
     }
 
     fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {

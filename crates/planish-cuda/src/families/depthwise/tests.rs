@@ -24,7 +24,7 @@ fn samples_are_convolved() {
 fn packed_weights_come_back() {
     let small = Tensor::new(&[2, 1, 3], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
     let turned = [1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0].map(f32::to_ne_bytes).concat();
-    assert_eq!(PACKED.pack(&small).unwrap().bytes, turned);
+    assert_eq!(*PACKED.pack(&small).unwrap().bytes, turned);
     let gpu = Gpu::known("h200").unwrap();
     let problem = &problems::depthwise::samples()[0];
     let tactic = &DepthwiseFamily.candidates(&gpu, problem, &Budget::USUAL)[0].tactic;

@@ -98,7 +98,7 @@ fn weights_become_numbers() {
             problem.inputs.iter().map(|input| random.tensor(input.dtype, &input.dims, 1.0)).collect();
         let mut from: Vec<Vec<u8>> = tensors.iter().map(|tensor| tensor.bytes().to_vec()).collect();
         for packing in posed.packings() {
-            from[packing.input] = packing.format.pack(&tensors[packing.input]).unwrap().bytes;
+            from[packing.input] = packing.format.pack(&tensors[packing.input]).unwrap().bytes.to_vec();
         }
         let dtype = posed.weight.problem.inputs[posed.weight.weight].dtype;
         let plan = expanded.into_output();
