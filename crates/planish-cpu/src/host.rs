@@ -5,6 +5,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 
 use planish_kernel::{Address, Event, KernelError, KernelErrorKind, Memory, Queue};
+use planish_tensor::Pages;
 use planish_tensor::memory::{self, OutOfMemory};
 
 use crate::team::Team;
@@ -16,8 +17,16 @@ const ALIGNMENT: usize = 64;
 #[derive(Debug)]
 pub(crate) struct HostMemory {
     start: NonNull<u8>,
-    allocation: Option<Allocation>,
+    owner: Owner,
     len: usize,
+}
+
+/// What gives the memory back.
+#[derive(Debug)]
+enum Owner {
+    Nobody,
+    Allocator(Allocation),
+    Pages { _pages: Pages },
 }
 
 // SAFETY: it owns its memory; who reads and writes it is settled by the contract of `Kernel::launch`.
@@ -29,7 +38,7 @@ impl HostMemory {
     pub(crate) fn new(len: usize) -> Result<HostMemory, KernelError> {
         if len == 0 {
             let start = NonNull::new(std::ptr::without_provenance_mut(ALIGNMENT)).expect("not zero");
-            return Ok(HostMemory { start, allocation: None, len });
+            return Ok(HostMemory { start, owner: Owner::Nobody, len });
         }
         let refused = || {
             let error = OutOfMemory { bytes: len };
@@ -38,15 +47,20 @@ impl HostMemory {
         };
         let allocation = Allocation::from_size_align(len, ALIGNMENT).map_err(|_| refused())?;
         memory::fits(len).map_err(|_| refused())?;
-        // SAFETY: the size is not zero. Zeroed pages are mapped when first touched, so this is not slower.
+        if len >= Pages::WORTHWHILE {
+            let mut pages = Pages::zeroed(len).map_err(|_| refused())?;
+            let start = NonNull::new(pages.bytes_mut().as_mut_ptr()).ok_or_else(refused)?;
+            return Ok(HostMemory { start, owner: Owner::Pages { _pages: pages }, len });
+        }
+        // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(allocation) }).ok_or_else(refused)?;
-        Ok(HostMemory { start, allocation: Some(allocation), len })
+        Ok(HostMemory { start, owner: Owner::Allocator(allocation), len })
     }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        if let Some(allocation) = self.allocation {
+        if let Owner::Allocator(allocation) = self.owner {
             // SAFETY: it was allocated in `new` with this layout.
             unsafe { dealloc(self.start.as_ptr(), allocation) }
         }

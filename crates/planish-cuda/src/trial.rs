@@ -53,8 +53,7 @@ pub(crate) fn check_on(family: &dyn Family, problem: &Problem, inputs: &[Tensor]
                     let packed = packing.pack(problem, &candidate.tactic, &inputs[idx]).unwrap();
                     assert_eq!(Some(&packed.format), candidate.packed[idx].as_ref());
                     let len = packed.bytes.len();
-                    operands[idx] =
-                        Tensor::from_bytes(DType::U8, &[len], packed.bytes).unwrap();
+                    operands[idx] = Tensor::from_bytes(DType::U8, &[len], packed.bytes).unwrap();
                     operand.packed = Some(packed.format);
                 }
             }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::Element;
 use crate::element::as_bytes;
+use crate::pages::Pages;
 
 /// Something that owns memory at a fixed address.
 trait Storage: Send + Sync {
@@ -29,9 +30,9 @@ impl Storage for memmap2::Mmap {
     }
 }
 
-impl Storage for memmap2::MmapMut {
+impl Storage for Pages {
     fn bytes(&self) -> &[u8] {
-        self
+        Pages::bytes(self)
     }
 }
 
@@ -69,11 +70,6 @@ impl Bytes {
     /// What [`Bytes::aligned`] begins at a multiple of: kernels read memory that does where it lies.
     pub const ALIGNMENT: usize = 64;
 
-    /// From this length on an aligned copy has pages of its own. Between what the allocator hands out and gets back
-    /// while weights of growing sizes are packed, copies that stay would leave holes that nothing fits into: as much
-    /// memory again as the weights of a convolutional network.
-    const OWN_PAGES: usize = 256 << 10;
-
     /// A copy that begins at a multiple of [`Bytes::ALIGNMENT`].
     pub fn aligned(bytes: &[u8]) -> Bytes {
         Bytes::filled(bytes.len(), |memory: &mut [u8]| memory.copy_from_slice(bytes))
@@ -88,15 +84,11 @@ impl Bytes {
     /// [`Bytes::ALIGNMENT`].
     pub fn filled<T: Element>(len: usize, fill: impl FnOnce(&mut [T])) -> Bytes {
         let n_bytes = size_of::<T>() * len;
-        if n_bytes >= Bytes::OWN_PAGES
-            && let Ok(mut memory) = memmap2::MmapMut::map_anon(n_bytes)
+        if n_bytes >= Pages::WORTHWHILE
+            && let Ok(mut memory) = Pages::zeroed(n_bytes)
         {
-            // Where the system has large pages, a weight is a few hundred times as quickly mapped, and found. Advice: it may
-            // be declined.
-            #[cfg(target_os = "linux")]
-            let _ = memory.advise(memmap2::Advice::HugePage);
             // SAFETY: `len` elements are `n_bytes` bytes; a map begins at a page, and zeros are a valid element.
-            fill(unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<T>(), len) });
+            fill(unsafe { std::slice::from_raw_parts_mut(memory.bytes_mut().as_mut_ptr().cast::<T>(), len) });
             return Bytes { storage: Arc::new(memory), range: 0..n_bytes };
         }
         let mut lines = vec![Line([0; Bytes::ALIGNMENT]); n_bytes.div_ceil(Bytes::ALIGNMENT)];
@@ -194,7 +186,7 @@ mod tests {
 
     #[test]
     fn aligned_copies_begin_at_a_line_and_hold_the_same() {
-        for len in [0, 1, 63, 64, 65, 1000, Bytes::OWN_PAGES, Bytes::OWN_PAGES + 1] {
+        for len in [0, 1, 63, 64, 65, 1000, Pages::WORTHWHILE, Pages::WORTHWHILE + 1] {
             let from: Vec<u8> = (0..len).map(|idx| idx as u8).collect();
             let copy = Bytes::aligned(&from);
             assert_eq!(*copy, *from);

@@ -293,6 +293,37 @@ mod tests {
         assert_eq!(session.infer(&x).unwrap().into_tensors().remove(0), of_new);
     }
 
+    /// Places that a kernel is made with, and constants of a body, stay what they were; the weight beside them changes.
+    #[test]
+    fn constants_that_are_no_weights_must_stay() {
+        let list = |numbers: Vec<i64>| Tensor::new(&[numbers.len()], numbers).unwrap();
+        let graph =
+            |text: &str, constants: &[Tensor]| Model::from(planish_ir::parse(text, constants).unwrap());
+        let gather = |places: Vec<i64>, seed: u64| {
+            let text = "graph \"g\" { input %x: f32[1,40] const %p: i64[40] = #0 const %w: f32[40,40] = #1 \
+                        %g: f32[1,40] = Gather(%x, %p) {axis=1} \"g\" %y: f32[1,40] = MatMul(%g, %w) \"m\" output %y }";
+            graph(text, &[list(places), Random::new(seed).floats(&[40, 40])])
+        };
+        let plan = builder(gather((0..40).rev().collect(), 1), true).build().unwrap();
+        let newer = plan.refit(&gather((0..40).rev().collect(), 2)).unwrap();
+        assert_ne!(newer.record().weights, plan.record().weights);
+        let error = plan.refit(&gather((0..40).map(|place| place * 7 % 40).collect(), 2)).unwrap_err();
+        assert!(error.to_string().contains("is part of its program and differs"), "{error}");
+
+        let scan = |of_body: u64, seed: u64| {
+            let text = "graph \"g\" { input %s: f32[20,20] const %trips: i64[] = 3 const %yes: bool[] = true const %w: f32[20,20] = #0 \
+                        %v: f32[20,20] = MatMul(%s, %w) \"m\" \
+                        %y: f32[20,20] = Loop(%trips, %yes, %v) \"loop\" [ graph \"body\" { \
+                        input %i: i64[] input %c: bool[] input %a: f32[20,20] const %b: f32[20,20] = #1 \
+                        %n: f32[20,20] = MatMul(%a, %b) \"n\" output %c, %n } ] output %y }";
+            graph(text, &[Random::new(seed).floats(&[20, 20]), Random::new(of_body).floats(&[20, 20])])
+        };
+        let plan = builder(scan(1, 1), true).build().unwrap();
+        assert!(plan.refit(&scan(1, 2)).is_ok());
+        let error = plan.refit(&scan(2, 1)).unwrap_err();
+        assert!(error.to_string().contains("of the plan's graph is not that of the new model"), "{error}");
+    }
+
     #[test]
     fn other_graphs_are_refused_with_what_differs() {
         let plan = builder(model(1, 0.1, 10), false).build().unwrap();

@@ -256,7 +256,8 @@ impl Compiler for Fake {
             return Err(KernelError::unsupported(format!("{tactic} packs no input {input}")));
         };
         let size = weight.dtype().bytes_for(1).unwrap_or(4);
-        Ok(PackedWeight { format: TRANSPOSED.into(), bytes: transposed(weight.bytes(), rows, columns, size) })
+        let bytes = Bytes::from_vec(transposed(weight.bytes(), rows, columns, size));
+        Ok(PackedWeight { format: TRANSPOSED.into(), bytes })
     }
 
     fn packed_bytes(&self, PackedForm { format, dtype, dims }: PackedForm<'_>) -> Option<usize> {

@@ -9,7 +9,7 @@ use planish_kernel::{
     Call, Candidate, Kernel, KernelError, Operand, PackedWeight, Problem, Queue, Region, Tactic, WeightUse,
 };
 use planish_op::Value;
-use planish_tensor::Tensor;
+use planish_tensor::{Bytes, Tensor};
 use planish_testing::{Altered, Change, operand};
 
 /// Workspace that a fault which reads its workspace asks for where the kernel needs none.
@@ -123,7 +123,7 @@ struct State {
     /// Weights as they were before they were packed, by input.
     weights: Mutex<HashMap<usize, Tensor>>,
     /// Spoiled weights, packed, and what they were before.
-    packed: Mutex<Vec<(Vec<u8>, Tensor)>>,
+    packed: Mutex<Vec<(Bytes, Tensor)>>,
     /// Launches whose output was really changed.
     n_changed: AtomicUsize,
 }
@@ -179,7 +179,7 @@ impl Change for Faulty {
 
     fn unpacked(&self, bytes: &[u8]) -> Option<Tensor> {
         let packed = self.state.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        packed.iter().find(|(known, _)| known == bytes).map(|(_, before)| before.clone())
+        packed.iter().find(|(known, _)| **known == *bytes).map(|(_, before)| before.clone())
     }
 
     /// The lie is told to the runtime too: it must be the self-check that finds it.

@@ -2,7 +2,7 @@
 
 use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode, WeightUse};
 use planish_op::{Add, Clip, Conv, HardSwish, Op, Relu};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 use planish_testing::{Fenced, Placed, Random, Tolerance, assert_close, evaluate_op};
 
 use super::BottleneckFamily;
@@ -137,7 +137,7 @@ impl Case {
             let candidate = BottleneckFamily.candidates(isa, &problem, &Budget::USUAL).remove(0);
             let mut laid = problem.clone();
             let mut memory: Vec<Placed> = Vec::new();
-            let mut weights: Vec<Option<Vec<u8>>> = Vec::new();
+            let mut weights: Vec<Option<Bytes>> = Vec::new();
             for (idx, tensor) in b.inputs.iter().enumerate() {
                 let dtype = DType::F32;
                 let layout = candidate.inputs[idx].layout;

@@ -48,7 +48,10 @@ fn sparse_chunk(cuda: &Cuda, dtype: DType) -> Vec<u8> {
     let problem = sparse::product(dtype, &[1], [16, 64], None);
     let candidate = cuda.candidates_of("sparse", &problem, &Budget::USUAL).remove(0);
     let weight = Random::new(3).input(&problem, 1, 1.0);
-    cuda.pack(WeightUse::new(&problem, &candidate.tactic, 1), &weight).expect("a sparse weight").bytes.to_vec()
+    cuda.pack(WeightUse::new(&problem, &candidate.tactic, 1), &weight)
+        .expect("a sparse weight")
+        .bytes
+        .to_vec()
 }
 
 /// So many bytes: any bits are integers; floats are small and differ.
