@@ -63,14 +63,7 @@ pub fn refit(
         same_but_constants(&own, &new).map_err(refused)?;
         return Err(refused("the new model has other constants"));
     }
-    let holds = |(number, tensor): (&u32, &Tensor)| {
-        let weight = &plan.weights[*number as usize];
-        (weight.dtype, &weight.dims[..]) == (tensor.dtype(), tensor.shape())
-    };
-    // Passes may number constants otherwise, where none of that matters.
-    if plan.constants.iter().zip(&printed.constants).all(holds) {
-        own = own_graph(plan, &recipe, printed.constants, unpack)?;
-    }
+    own = own_graph(plan, &recipe, own, &new, printed.constants, unpack)?;
     if plan.stripped.is_some()
         && let Some(name) = held_otherwise(&plan.program, &new)
     {
@@ -121,14 +114,7 @@ fn exchange(
     backends: &[Arc<dyn Backend>],
 ) -> Result<Refitted, BuildError> {
     let pairs = same_but_constants(own, new).map_err(refused)?;
-    // The plan's own graph with the new elements: passes may have numbered constants otherwise.
-    let mut filled = own.clone();
-    for (before, after) in &pairs {
-        if let Some(to) = new.value(*after).constant() {
-            filled.set_elements(*before, to.clone());
-        }
-    }
-    let printed = filled.print();
+    let printed = with_elements_of(own, new)?.print();
     if printed.constants.len() != plan.constants.len() {
         return Err(refused("the new model has other constants"));
     }
@@ -193,21 +179,49 @@ fn exchange(
     Ok(Refitted { plan: refitted, n_changed })
 }
 
-/// The plan's graph with its own elements where they matter, these constants of the new graph elsewhere: unpacking all of
-/// the old weights would take as long as packing the new ones. Elements matter in bodies, which keep their constants, and
-/// where they are part of the program; those that a plan does not hold any more are taken for the new ones.
+/// The plan's own graph with the elements of the new model's. The latter's own text may number constants otherwise: a pass
+/// that has nothing to do for a weight (rounding zeros, say) leaves it in its place.
+fn with_elements_of(own: &Graph, new: &Graph) -> Result<Graph, BuildError> {
+    let mut filled = own.clone();
+    for (before, after) in same_but_constants(own, new).map_err(refused)? {
+        if let Some(to) = new.value(after).constant() {
+            filled.set_elements(before, to.clone());
+        }
+    }
+    Ok(filled)
+}
+
+/// The plan's graph with its own elements where they matter, constants of the new graph elsewhere: unpacking all of the
+/// old weights would take as long as packing the new ones. Elements matter in bodies, which keep their constants, and
+/// where they are part of the program; those that a plan does not hold any more are taken for the new ones. `stand_ins` is
+/// the plan's graph with other elements, `printed` are the constants of the new graph as its text numbers them.
 fn own_graph(
     plan: &Plan,
     recipe: &Recipe,
-    mut constants: Vec<Tensor>,
+    stand_ins: Graph,
+    new: &Graph,
+    printed: Vec<Tensor>,
     unpack: Unpack<'_>,
 ) -> Result<Graph, BuildError> {
+    let has_bodies = stand_ins.nodes().any(|(_, node)| !node.bodies.is_empty());
+    if has_bodies && plan.stripped.is_none() {
+        return Ok(recover(recipe, unpack)?.graph);
+    }
+    let holds = |(number, tensor): (&u32, &Tensor)| {
+        let weight = &plan.weights[*number as usize];
+        (weight.dtype, &weight.dims[..]) == (tensor.dtype(), tensor.shape())
+    };
+    let mut constants = match has_bodies {
+        true if plan.constants.iter().zip(&printed).all(holds) => printed,
+        true => return Err(refused("the new model has other constants")),
+        false => with_elements_of(&stand_ins, new)?.print().constants,
+    };
+    if constants.len() != plan.constants.len() {
+        return Err(refused("the new model has other constants"));
+    }
     let graph = parse(recipe, &constants)?;
     if plan.stripped.is_some() {
         return Ok(graph);
-    }
-    if graph.nodes().any(|(_, node)| !node.bodies.is_empty()) {
-        return Ok(recover(recipe, unpack)?.graph);
     }
     let mut any = false;
     for (number, constant) in plan.constants.iter().zip(&mut constants) {
