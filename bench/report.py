@@ -371,7 +371,8 @@ class Machine:
     """What the numbers were measured on."""
 
 
-def machine(root):
+def machine(root, hidden=()):
+    """This machine, without the features that begin with one of `hidden`, which is said."""
     found = Machine()
     info = read("/proc/cpuinfo")
     names = re.findall(r"model name\s*:\s*(.+)", info)
@@ -381,7 +382,9 @@ def machine(root):
     if family and model:
         found.cpu += f" (family {family[0]}, model {model[0]})"
     flags = set(" ".join(re.findall(r"flags\s*:\s*(.+)", info)).split())
-    found.features = [name for name in FEATURES if name in flags]
+    found.features = [name for name in FEATURES if name in flags and not name.startswith(tuple(hidden))]
+    if hidden:
+        found.cpu += f" as one with {' '.join(found.features)}"
     found.n_cpus = os.cpu_count()
     found.memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     found.system = f"{platform.system()} {platform.release().split('-')[0]}"

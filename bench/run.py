@@ -6,6 +6,7 @@
     python3 bench/run.py --real                 trained models from registry packages, at batch 1
     python3 bench/run.py --real DIR             those of a folder, and every other model that lies there
     python3 bench/run.py --peers ort,openvino   without Planish
+    python3 bench/run.py --isa avx2             all engines as on a machine with AVX2 and no more
 
 Needs Python 3.9 and nothing else: a virtual environment with the pinned peers is made under target/bench. Each
 engine runs in a process of its own, in alternating blocks (ONNX Runtime's threads spin on after a run and slow
@@ -31,6 +32,7 @@ import tempfile
 import time
 import zipfile
 
+import lesser
 import report
 from suite import SUITE
 
@@ -67,6 +69,7 @@ def arguments():
     parser.add_argument("--no-doc", action="store_true", help="leave docs/performance.md alone")
     parser.add_argument("--csv", help="where the CSV goes")
     parser.add_argument("--python", help="take the peers from this Python instead of an environment of our own")
+    parser.add_argument("--isa", choices=["avx2"], help="hide what the processor has beyond that, from the peers too")
     parser.add_argument("--lock", metavar="FILE", help="hold this file's lock while timing")
     args = parser.parse_args()
     args.engines = [name for name in args.peers.split(",") if name]
@@ -187,10 +190,10 @@ class Failed(Exception):
     """A process that did not do its work; the text says why."""
 
 
-def child(command):
-    """Runs a process; its standard output, and its peak resident memory in MB."""
+def child(command, more=None):
+    """Runs a process, with `more` in its environment; its standard output, and its peak resident memory in MB."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err)
+        process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **(more or {})})
         end = time.monotonic() + TIME_LIMIT
         pid = 0
         while pid == 0:
@@ -229,7 +232,7 @@ class Case:
         return os.path.join(self.folder, name)
 
     def worker(self, *command):
-        text, peak = child([self.args.python, os.path.join(HERE, "worker.py"), *map(str, command)])
+        text, peak = child([self.args.python, os.path.join(HERE, "worker.py"), *map(str, command)], self.args.peers_get)
         return json.loads(text.strip().splitlines()[-1]), peak
 
     def build(self):
@@ -331,6 +334,8 @@ def main():
     # Anchored, so that it does not matter where the command is given.
     os.makedirs(SCRATCH, exist_ok=True)
     args.python = args.python or environment(False)
+    planish_gets, args.peers_get = lesser.environment(args.isa, SCRATCH)
+    os.environ.update(planish_gets)
     args.planish_version, args.timing_cache = "", []
     if "planish" in args.engines or args.zoo:
         args.binary = planish_binary(args)
@@ -351,7 +356,7 @@ def main():
     if not cases:
         sys.exit(f"no model matches {args.models}")
     report.measure_peaks(getattr(args, "binary", None))
-    machine = report.machine(ROOT)
+    machine = report.machine(ROOT, lesser.HIDDEN if args.isa else ())
     day = datetime.date.today().isoformat()
     title = "suite" if args.real is None else "real"
     csv = args.csv or os.path.join(HERE, "results", f"{title}-{day}-{machine.slug}.csv")

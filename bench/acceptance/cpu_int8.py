@@ -7,8 +7,8 @@
     python3 bench/acceptance/cpu_int8.py --rows resnet50_224 --peers none
 
 Models come from `planish zoo`, with random weights; ranges from eight random inputs. Peers run the model that
-`planish quantize` writes with the same ranges; with --isa they still use all that the machine has, so compare there on a
-machine that has no more. It needs bench/requirements.txt. Asked for with VNNI: 1.2 times FP32 on each row, 1.5 in
+`planish quantize` writes with the same ranges; with `--isa avx2` they do not see what the machine has beyond that
+(bench/lesser.py). It needs bench/requirements.txt. Asked for with VNNI: 1.2 times FP32 on each row, 1.5 in
 geometric mean, 2.3 on ResNet-50, 1.2 times ONNX Runtime, as fast as OpenVINO; with AVX2 alone never slower than FP32.
 """
 
@@ -22,6 +22,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from gpu_common import ROOT, all_good, binary, build_plan, call, figure, geometric_mean, model_file, plan_parser, relative_l2, sizes  # noqa: E402
 from gpu_int8 import SEED, calibration  # noqa: E402
+import lesser  # noqa: E402
 from suite import SUITE  # noqa: E402
 
 ROWS = "resnet18_224,resnet50_224,mobilenet_v2_224,labelfree_unet2d_256"
@@ -45,10 +46,10 @@ def planish_ms(planish, plan, threads, seconds):
     return json.loads(call(command).stdout)["median_ms"]
 
 
-def peer_ms(peer, model, inputs, threads, seconds, out):
+def peer_ms(peer, model, inputs, threads, seconds, out, more):
     worker = os.path.join(ROOT, "bench", "worker.py")
     command = [sys.executable, worker, "time", peer, model, inputs, str(threads), str(seconds), out]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **more})
     if done.returncode != 0:
         raise RuntimeError(f"{PEERS[peer][0]}: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
     return json.loads(done.stdout.splitlines()[-1])["median_ms"]
@@ -77,11 +78,11 @@ def distance(got, want):
 def main():
     args = arguments()
     peers = [peer for peer in args.peers.split(",") if peer in PEERS]
-    if args.isa:
-        os.environ["PLANISH_ISA"] = args.isa
     planish = binary(args.planish)
     work = args.work or tempfile.mkdtemp(prefix="planish-int8-")
     os.makedirs(work, exist_ok=True)
+    planish_gets, peers_get = lesser.environment(args.isa, work)
+    os.environ.update(planish_gets)
     import numpy
     for threads in map(int, args.threads.split(",")):
         ratios = []
@@ -111,7 +112,7 @@ def main():
                     times["int8"].append(planish_ms(planish, int8, threads, args.seconds))
                     for peer in peers:
                         out = f"{quantized}.{peer}.npz"
-                        times[peer].append(peer_ms(peer, quantized, inputs, threads, args.seconds, out))
+                        times[peer].append(peer_ms(peer, quantized, inputs, threads, args.seconds, out, peers_get))
                 best = {who: min(list) for who, list in times.items()}
                 ratios.append(best["fp32"] / best["int8"])
                 seen = f"FP32 {best['fp32']:.2f} ms, INT8 {best['int8']:.2f} ms, {ratios[-1]:.2f} x, distance {off:.3f}"

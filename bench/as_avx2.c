@@ -1,0 +1,69 @@
+/* A library to preload that takes from a process what its processor has beyond AVX2 and FMA: AVX-512, AVX-VNNI and AMX.
+ *
+ *     cc -O2 -shared -fPIC -o as_avx2.so as_avx2.c && LD_PRELOAD=./as_avx2.so python3 ...
+ *
+ * So peers that choose their kernels by CPUID can be timed as on a machine with AVX2, on one that has more. Linux lets
+ * a process ask for a fault at every CPUID instruction where the processor can (`cpuid_fault` in /proc/cpuinfo; all of
+ * Intel's since Ivy Bridge, AMD's from Zen 4 on); the handler executes it and takes the bits away. Threads inherit
+ * this, and what is executed anew preloads anew. Where the processor cannot, the process ends with a line. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { SET_CPUID = 0x1012, ALLOWED = 1, FAULTING = 0 };
+
+/* Leaf 7: F, DQ, IFMA, PF, ER, CD, BW and VL; VBMI, VBMI2, VNNI, BITALG and VPOPCNTDQ; 4VNNIW, 4FMAPS, VP2INTERSECT,
+ * AMX-BF16, FP16, AMX-TILE and AMX-INT8. Its second part: AVX-VNNI, AVX-512 BF16, AMX-FP16, AVX-IFMA; AVX-VNNI-INT8,
+ * AVX-NE-CONVERT, AMX-COMPLEX, AVX-VNNI-INT16, AVX10. */
+#define LEAF7_EBX (1u << 16 | 1u << 17 | 1u << 21 | 1u << 26 | 1u << 27 | 1u << 28 | 1u << 30 | 1u << 31)
+#define LEAF7_ECX (1u << 1 | 1u << 6 | 1u << 11 | 1u << 12 | 1u << 14)
+#define LEAF7_EDX (1u << 2 | 1u << 3 | 1u << 8 | 1u << 22 | 1u << 23 | 1u << 24 | 1u << 25)
+#define LEAF71_EAX (1u << 4 | 1u << 5 | 1u << 21 | 1u << 23)
+#define LEAF71_EDX (1u << 4 | 1u << 5 | 1u << 8 | 1u << 10 | 1u << 19)
+
+static struct sigaction before;
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    ucontext_t *user = context;
+    greg_t *registers = user->uc_mcontext.gregs;
+    const uint8_t *at = (const uint8_t *)registers[REG_RIP];
+    if (info->si_code != SI_KERNEL || at[0] != 0x0f || at[1] != 0xa2) {
+        /* A fault of the program's own: it meets what was there before. */
+        sigaction(number, &before, NULL);
+        return;
+    }
+    uint32_t leaf = (uint32_t)registers[REG_RAX], part = (uint32_t)registers[REG_RCX];
+    uint32_t eax = leaf, ebx, ecx = part, edx;
+    syscall(SYS_arch_prctl, SET_CPUID, ALLOWED);
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+    syscall(SYS_arch_prctl, SET_CPUID, FAULTING);
+    if (leaf == 7 && part == 0) {
+        ebx &= ~LEAF7_EBX;
+        ecx &= ~LEAF7_ECX;
+        edx &= ~LEAF7_EDX;
+    } else if (leaf == 7 && part == 1) {
+        eax &= ~LEAF71_EAX;
+        edx &= ~LEAF71_EDX;
+    } else if (leaf == 0x1d || leaf == 0x1e || leaf == 0x24) {
+        eax = ebx = ecx = edx = 0;
+    }
+    registers[REG_RAX] = eax;
+    registers[REG_RBX] = ebx;
+    registers[REG_RCX] = ecx;
+    registers[REG_RDX] = edx;
+    registers[REG_RIP] += 2;
+}
+
+__attribute__((constructor)) static void begin(void) {
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGSEGV, &action, &before) != 0 || syscall(SYS_arch_prctl, SET_CPUID, FAULTING) != 0) {
+        fprintf(stderr, "as_avx2: this processor or kernel cannot hide what it has (no cpuid_fault)\n");
+        _exit(3);
+    }
+}
