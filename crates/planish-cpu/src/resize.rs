@@ -36,12 +36,31 @@ pub struct Resizing {
     channels: usize,
     /// Depth, height, width.
     taps: [Taps; AXES],
+    /// Taps of the width for the plain layout.
+    columns: Columns,
     in_width: usize,
     from: ImageStrides,
     to: ImageStrides,
     is_channels_last: bool,
     n_units: usize,
     units_per_task: usize,
+}
+
+/// The taps of an output row: as many for each of its points, where that is how many there are.
+#[derive(Clone, Debug)]
+enum Columns {
+    /// Linear.
+    Two(Vec<[(u32, f32); 2]>),
+    /// Cubic, and linear to half the size without aliasing.
+    Four(Vec<[(u32, f32); 4]>),
+    Any,
+}
+
+impl Columns {
+    fn of(taps: &Taps) -> Columns {
+        let four = || taps.padded().map(Columns::Four);
+        taps.padded().map(Columns::Two).or_else(four).unwrap_or(Columns::Any)
+    }
 }
 
 /// What a run reads and writes.
@@ -101,6 +120,10 @@ impl Resizing {
         let n_units = batch * depth * height * channels.checked_div(per_unit).unwrap_or(0);
         let n_units = if width == 0 { 0 } else { n_units };
         let unit_bytes = width * per_unit * nearest.unwrap_or(size_of::<f32>());
+        let columns = match is_channels_last || nearest.is_some() {
+            true => Columns::Any,
+            false => Columns::of(&taps[2]),
+        };
         Some(Resizing {
             isa,
             nearest,
@@ -108,6 +131,7 @@ impl Resizing {
             batch,
             channels,
             taps,
+            columns,
             in_width,
             from,
             to,

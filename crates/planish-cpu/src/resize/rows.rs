@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{ResizeArguments, Resizing};
+use super::{Columns, ResizeArguments, Resizing};
 use crate::elements::{Elements, Floats};
 use crate::simd::{Simd, SimdKernel};
 
@@ -172,16 +172,38 @@ impl SimdKernel for Plain<'_> {
                     unsafe { s.store_part(row.add(column), n, sum) };
                     column += n;
                 }
-                for at in 0..plan.taps[2].len() {
-                    let mut sum = 0.0;
-                    for (column, weight) in plan.taps[2].of(at) {
-                        // SAFETY: taps lie in the row that was just stored.
-                        sum += unsafe { *row.add(*column) } * weight;
+                let to = y.cast::<f32>().wrapping_add(to);
+                // SAFETY: taps lie in the row that was just stored; the output row is this unit's.
+                unsafe {
+                    match &plan.columns {
+                        Columns::Two(taps) => along(row, taps, to),
+                        Columns::Four(taps) => along(row, taps, to),
+                        Columns::Any => {
+                            for at in 0..plan.taps[2].len() {
+                                let taps = plan.taps[2].of(at).iter();
+                                *to.add(at) = taps.map(|(column, weight)| *row.add(*column) * weight).sum();
+                            }
+                        }
                     }
-                    // SAFETY: the output row is this unit's.
-                    unsafe { *y.cast::<f32>().wrapping_add(to + at) = sum };
                 }
             },
         );
+    }
+}
+
+/// The points of an output row, each the sum of `N` elements of a row.
+///
+/// # Safety
+/// The places that the taps name must be readable, as many elements as there are taps writable.
+#[inline(always)]
+unsafe fn along<const N: usize>(row: *const f32, taps: &[[(u32, f32); N]], to: *mut f32) {
+    for (at, taps) in taps.iter().enumerate() {
+        let mut sum = 0.0;
+        for (column, weight) in taps {
+            // SAFETY: the caller grants the memory.
+            sum += unsafe { *row.add(*column as usize) } * weight;
+        }
+        // SAFETY: as above.
+        unsafe { *to.add(at) = sum };
     }
 }

@@ -63,6 +63,24 @@ impl Taps {
         &self.entries[self.starts[at]..self.starts[at + 1]]
     }
 
+    /// The same with as many reads for every point, where none has more than `N`. What lacks is made by halving the last
+    /// weight of a point: a weight of zero would make a number of an infinity.
+    pub(super) fn padded<const N: usize>(&self) -> Option<Vec<[(u32, f32); N]>> {
+        let padded = |at: usize| {
+            let own = self.of(at);
+            let mut entries = [(0, 0.0); N];
+            for (to, (place, weight)) in entries.get_mut(..own.len())?.iter_mut().zip(own) {
+                *to = (u32::try_from(*place).ok()?, *weight);
+            }
+            for lacking in own.len().max(1)..N {
+                entries[lacking - 1].1 *= 0.5;
+                entries[lacking] = entries[lacking - 1];
+            }
+            Some(entries)
+        };
+        (0..self.len()).map(padded).collect()
+    }
+
     pub fn n_entries(&self) -> usize {
         self.entries.len()
     }
