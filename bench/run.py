@@ -69,7 +69,7 @@ def arguments():
     parser.add_argument("--no-doc", action="store_true", help="leave docs/performance.md alone")
     parser.add_argument("--csv", help="where the CSV goes")
     parser.add_argument("--python", help="take the peers from this Python instead of an environment of our own")
-    parser.add_argument("--isa", choices=["avx2"], help="hide what the processor has beyond that, from the peers too")
+    parser.add_argument("--isa", choices=lesser.HIDDEN, help="hide what the processor has beyond that, from the peers too")
     parser.add_argument("--lock", metavar="FILE", help="hold this file's lock while timing")
     args = parser.parse_args()
     args.engines = [name for name in args.peers.split(",") if name]
@@ -356,7 +356,7 @@ def main():
     if not cases:
         sys.exit(f"no model matches {args.models}")
     report.measure_peaks(getattr(args, "binary", None))
-    machine = report.machine(ROOT, lesser.HIDDEN if args.isa else ())
+    machine = report.machine(ROOT, lesser.HIDDEN.get(args.isa, ()))
     day = datetime.date.today().isoformat()
     title = "suite" if args.real is None else "real"
     csv = args.csv or os.path.join(HERE, "results", f"{title}-{day}-{machine.slug}.csv")

@@ -35,7 +35,7 @@ def arguments():
     parser = plan_parser(__doc__)
     parser.add_argument("--rows", default=ROWS)
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--isa", help="an instruction set that planish takes itself to have")
+    parser.add_argument("--isa", choices=lesser.HIDDEN, help="hide what the processor has beyond that, from the peers too")
     parser.add_argument("--seconds", default=1.0, type=float, help="of one timing")
     parser.add_argument("--peers", default="ort", help=f"of {', '.join(PEERS)}; none for none")
     return parser.parse_args()

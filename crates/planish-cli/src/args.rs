@@ -439,8 +439,11 @@ pub(crate) struct Building {
     #[arg(long, conflicts_with_all = ["precision", "layer_precision", "pins", "calib", "dynamic", "weights"])]
     pub(crate) strongly_typed: bool,
     /// For int8: weights within ±63 instead of ±127
-    #[arg(long)]
+    #[arg(long, conflicts_with = "full_range")]
     pub(crate) reduced_range: bool,
+    /// For int8: all weights within ±127, also where the machine multiplies pairs of at most 128 faster
+    #[arg(long)]
+    pub(crate) full_range: bool,
     #[command(flatten)]
     pub(crate) evening: Evening,
     /// For int8: integers also where a wider precision is measured to be faster

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use planish::shapes::{self, Asked, Sizes};
 use planish::{
     BuildOptions, Builder, Built, Cached, CertificateState, Device, Engine, EngineOptions, Model, Opened,
-    Plan, PlanCache, Precision, Stage, TacticLock,
+    Plan, PlanCache, Precision, Stage, TacticLock, WeightRange,
 };
 
 use crate::args::{AskedPrecision, Building, LayerPrecision, Opening, StopAfter};
@@ -415,7 +415,11 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
     layers
         .extend(building.pins.as_deref().map(pins::open).transpose().context("--pins")?.unwrap_or_default());
     set_layer_precisions(options, &layers);
-    options.reduced_weights = building.reduced_range;
+    options.weight_range = match (building.full_range, building.reduced_range) {
+        (true, _) => Some(WeightRange::Full),
+        (_, true) => Some(WeightRange::Reduced),
+        _ => None,
+    };
     options.obey_precision = building.obey_precision;
     options.dynamic = building.dynamic;
     building.evening.set(options);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use planish::{Builder, Device, Model, Precision};
+use planish::{Builder, Device, Model, Precision, WeightRange};
 use serde_json::json;
 
 use crate::args::Quantize;
@@ -24,7 +24,7 @@ pub(crate) fn command(args: &Quantize, out: &mut dyn Write) -> Result<Answer> {
     }
     let options = builder.options_mut();
     load::set_layer_precisions(options, &args.layer_precision);
-    options.reduced_weights = args.reduced_range;
+    options.weight_range = args.reduced_range.then_some(WeightRange::Reduced);
     options.dynamic = args.dynamic;
     args.evening.set(options);
     options.weights = args.weights;

@@ -17,7 +17,8 @@ use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::integers::{
     FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, has_quantization, keeps_integers,
-    kernels, move_integers, quantize, quantize_weights, wide_layers, widen_layers, without_kernels,
+    kernels, move_integers, quantize, quantize_weights, weight_range, wide_layers, widen_layers,
+    without_kernels,
 };
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
@@ -72,6 +73,8 @@ pub fn build(
         Some(Settled { options, optimized, note }) => (options, optimized, Some(note)),
         None => (options.clone(), asked, None),
     };
+    // A plan says what it was built with.
+    options.weight_range = Some(weight_range(backends, &options));
     let Optimized { original, graph, is_fixed, rounded, passes, mut notes, .. } = optimized;
     notes.splice(0..0, note);
     notes.extend(told);
@@ -184,7 +187,8 @@ pub(crate) fn optimize(
     if options.precision.quantizes() {
         let wide = wide_layers(backends);
         let without = without_kernels(backends, options.precision)?;
-        let integers = (activations(backends, options.precision), kernels(backends));
+        let integers =
+            (activations(backends, options.precision), kernels(backends), weight_range(backends, options));
         graph = quantize(graph, integers, wide, options, &mut passes, &mut notes)?;
         notes.extend(without);
         // What the plan is compared with has its integers: they are what was asked for.

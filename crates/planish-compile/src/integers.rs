@@ -5,7 +5,7 @@ use planish_ir::{Graph, Node, ValueId};
 use planish_kernel::{Arithmetic, Backend};
 use planish_op::Op;
 use planish_passes::{
-    IntegerKernels, IntegerShare, Options, Pipeline, Quantize, Report, Transposed, WeightStorage,
+    IntegerKernels, IntegerShare, Options, Pipeline, Quantize, Report, Transposed, WeightRange, WeightStorage,
 };
 use planish_tensor::{DType, DefaultFloatMode};
 
@@ -118,11 +118,23 @@ pub(crate) fn activations(backends: Backends<'_>, precision: Precision) -> DType
     }
 }
 
+/// How far integer weights reach: so far as is asked for, else as far as the machine multiplies them at full speed. x86
+/// without VNNI multiplies bytes two at a time, and adds both products in 16 bits.
+pub(crate) fn weight_range(backends: Backends<'_>, options: &BuildOptions) -> WeightRange {
+    let adds_pairs = || {
+        let host = preferred(backends).filter(|_| backends.all().len() == 1);
+        let has = |needs: &[&str]| needs.iter().any(|need| host.is_some_and(|host| host.provides(need)));
+        has(&["avx2", "avx512"]) && !has(&["avxvnni", "avx512vnni"])
+    };
+    let own = || if adds_pairs() { WeightRange::Pairs } else { WeightRange::Full };
+    options.weight_range.unwrap_or_else(own)
+}
+
 /// Quantizes an optimized float model by the ranges of a calibration, and notes what is quantized and what is not. A
 /// model that brings its own quantization stays as it is.
 pub(crate) fn quantize(
     graph: Graph,
-    (activations, kernels): (DType, IntegerKernels),
+    (activations, kernels, weight_range): (DType, IntegerKernels, WeightRange),
     wide: Precision,
     options: &BuildOptions,
     passes: &mut Report,
@@ -151,7 +163,7 @@ pub(crate) fn quantize(
     let (pipeline, name) = match dynamic {
         Some(range) => {
             let (pins, wide) = (options.fp32_layers.clone(), options.wide_layers.clone());
-            let pipeline = planish_passes::quantize_dynamically(range, options.reduced_weights, pins, wide);
+            let pipeline = planish_passes::quantize_dynamically(range, weight_range, pins, wide);
             (pipeline, "quantize_dynamically")
         }
         None => {
@@ -161,7 +173,7 @@ pub(crate) fn quantize(
                 correct_biases: options.correct_biases,
                 activations,
                 kernels,
-                reduced_weights: options.reduced_weights,
+                weight_range,
                 fp32_layers: options.fp32_layers.clone(),
                 int8_layers: options.int8_layers.clone(),
                 wide_layers: options.wide_layers.clone(),
@@ -195,6 +207,12 @@ pub(crate) fn quantize(
         share.n_layers,
         share.percent()
     ));
+    if weight_range == WeightRange::Pairs && options.weight_range.is_none() && !brings_its_own {
+        notes.push(format!(
+            "--precision {asked}: weights that are neighbours come to at most 128 together, so that a machine without VNNI \
+             multiplies two at a time; --full-range has all within ±127"
+        ));
+    }
     notes.extend(stays(&format!("of {} layers", share.n_layers), options.precision, wide, &reasons));
     if brings_its_own && !options.ranges.is_empty() {
         notes
@@ -392,8 +410,8 @@ pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, Bui
         let graph = quantize_weights(graph, storage, options, &mut passes, &mut notes)?;
         return Ok(Quantized { graph, notes, passes });
     }
-    let graph =
-        quantize(graph, (DType::U8, IntegerKernels::ANY), Precision::Fp32, options, &mut passes, &mut notes)?;
+    let integers = (DType::U8, IntegerKernels::ANY, options.weight_range.unwrap_or_default());
+    let graph = quantize(graph, integers, Precision::Fp32, options, &mut passes, &mut notes)?;
     let (graph, mut report) =
         planish_passes::portable_integers().run(graph, &pass_options).map_err(|error| of_passes(&error))?;
     passes.passes.append(&mut report.passes);

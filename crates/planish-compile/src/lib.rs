@@ -64,7 +64,8 @@ pub use integers::{Quantized, quantized};
 pub use lower::Lowered;
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::{
-    ActivationRange, DynamicRange, IntegerShare, Report as PassesReport, WeightStorage, name_matches,
+    ActivationRange, DynamicRange, IntegerShare, Report as PassesReport, WeightRange, WeightStorage,
+    name_matches,
 };
 pub use plugins::{Pattern, PluginCheck, check_plugin, match_plugin};
 pub use price::Priced;

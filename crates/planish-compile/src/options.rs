@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use planish_kernel::{Arithmetic, Backend, Candidate, Problem, REFERENCE_SOURCE, Tactic};
-use planish_passes::{ActivationRange, Channels, DynamicRange, SecondMoments, WeightStorage};
+use planish_passes::{ActivationRange, Channels, DynamicRange, SecondMoments, WeightRange, WeightStorage};
 use planish_plan::Profile;
 use planish_tensor::DType;
 
@@ -140,8 +140,8 @@ pub struct BuildOptions {
     pub sparsity: Sparsity,
     /// Types are as the model says: nothing is lowered, and other options that choose types are refused.
     pub strongly_typed: bool,
-    /// Integer weights within ±63, for x86 without VNNI, instead of ±127.
-    pub reduced_weights: bool,
+    /// How far integer weights reach; `None` as this machine multiplies them fastest.
+    pub weight_range: Option<WeightRange>,
     /// Threads that the plan is tuned for.
     pub threads: usize,
     /// 0 goes by the cost model, up to 5 measures more and more.
@@ -205,7 +205,7 @@ impl Default for BuildOptions {
             weights: None,
             sparsity: Sparsity::default(),
             strongly_typed: false,
-            reduced_weights: false,
+            weight_range: None,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             tune_level: 3,
             disabled_passes: Vec::new(),
@@ -259,7 +259,8 @@ impl BuildOptions {
         let is_usual = self.sparsity == Sparsity::default();
         lines.extend((!is_usual).then(|| format!("sparsity={}", self.sparsity)));
         lines.extend(self.strongly_typed.then(|| "strongly_typed=true".to_string()));
-        lines.extend(self.reduced_weights.then(|| "reduced_weights=true".to_string()));
+        let range = self.weight_range.filter(|range| *range != WeightRange::Full);
+        lines.extend(range.map(|range| format!("weight_range={}", range.name())));
         lines.extend(self.ranges_digest().map(|digest| format!("ranges={digest:016x}")));
         lines.extend(self.stop_after.map(|n| format!("stop_after={n}")));
         lines.extend(self.disabled_passes.iter().map(|name| format!("disabled_pass={name}")));
@@ -303,7 +304,11 @@ impl BuildOptions {
             "weights" => self.weights = Some(value.parse().ok()?),
             "sparsity" => self.sparsity = value.parse().ok()?,
             "strongly_typed" => self.strongly_typed = value.parse().ok()?,
-            "reduced_weights" => self.reduced_weights = value.parse().ok()?,
+            // As versions before this option wrote it.
+            "reduced_weights" => {
+                self.weight_range = value.parse().ok().filter(|is: &bool| *is).map(|_| WeightRange::Reduced)
+            }
+            "weight_range" => self.weight_range = Some(WeightRange::named(value)?),
             // The integers that the ranges led to are in the plan's graph.
             "ranges" | "moments" => {}
             "tactic_sources" => {
@@ -467,7 +472,7 @@ mod tests {
             weights: "int4:64".parse().ok(),
             sparsity: Sparsity::Force,
             strongly_typed: true,
-            reduced_weights: true,
+            weight_range: Some(WeightRange::Pairs),
             threads: 3,
             tune_level: 1,
             strict: true,

@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 use planish_ir::Graph;
 use planish_kernel::{KernelError, Layout, Target};
 use planish_op::Value;
+use planish_passes::WeightRange;
 use planish_plan::{Recipe, Weight};
 use planish_tensor::Tensor;
 
@@ -60,6 +61,8 @@ pub(crate) fn parse(recipe: &Recipe, constants: &[Tensor]) -> Result<Graph, Buil
 pub(crate) fn options(recipe: &Recipe) -> (BuildOptions, Vec<String>) {
     let (mut options, unknown) = BuildOptions::from_text(&recipe.header.options);
     options.source = recipe.header.source;
+    // Plans of before this option have weights of the full range.
+    options.weight_range.get_or_insert(WeightRange::Full);
     options.threads = (recipe.header.threads as usize).max(1);
     options.profiles = recipe.header.profiles.clone();
     options.tune_at = recipe.header.tuned_at.clone();

@@ -7,14 +7,41 @@ use planish_tensor::{DType, Tensor};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
-/// The largest integer of weights of 8 bits: both signs reach equally far.
-const MAX_WEIGHT: i64 = 127;
-/// The same where sums of two products of weights with `u8` must fit 16 bits: `2 · 255 · 63 < 32768`.
-const MAX_REDUCED_WEIGHT: i64 = 63;
+/// How far integer weights of 8 bits reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WeightRange {
+    /// To ±127.
+    #[default]
+    Full,
+    /// To ±127, but two neighbours along the sum, first and second, third and fourth, come to 128 at most together: the
+    /// sum of their products with `u8` fits 16 bits, since `255 · 128 < 32768`.
+    Pairs,
+    /// To ±63: any two weights do, whichever a runtime multiplies together.
+    Reduced,
+}
 
-/// The largest integer of weights of 8 bits, reduced or not.
-pub(crate) fn largest(reduced: bool) -> i64 {
-    if reduced { MAX_REDUCED_WEIGHT } else { MAX_WEIGHT }
+impl WeightRange {
+    /// The largest integer: both signs reach equally far.
+    pub(crate) fn largest(self) -> i64 {
+        match self {
+            WeightRange::Full | WeightRange::Pairs => 127,
+            WeightRange::Reduced => 63,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            WeightRange::Full => "full",
+            WeightRange::Pairs => "pairs",
+            WeightRange::Reduced => "reduced",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<WeightRange> {
+        [WeightRange::Full, WeightRange::Pairs, WeightRange::Reduced]
+            .into_iter()
+            .find(|own| own.name() == name)
+    }
 }
 
 /// The largest float of 8 bits (E4M3).
@@ -23,29 +50,25 @@ pub(crate) const MAX_F8: f64 = 448.0;
 /// What the weights of a layer are rounded to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Grid {
-    /// Integers of 8 bits of at most so much.
-    Integers(i64),
+    Integers(WeightRange),
     /// Floats of 8 bits, E4M3.
     F8,
 }
 
 impl Grid {
-    /// The numbers on the grid, a scale for each of the channels that `place` tells, and zeros as the grid's zero points are.
-    fn rounded(
-        self,
-        values: &[f32],
-        place: impl Fn(usize) -> usize,
-        n_channels: usize,
-        shape: &[usize],
-    ) -> Result<(Tensor, Vec<f32>, Tensor), String> {
+    /// A layer's weights on the grid, a scale for each output channel, and zeros as the grid's zero points are.
+    fn rounded(self, op: &Op, weights: &Tensor) -> Result<(Tensor, Vec<f32>, Tensor), String> {
         let bad = |_| "its weights do not fit their shape".to_string();
+        let (shape, n_channels) = (weights.shape(), channels(op, weights.shape()).0);
         let (stored, scales, dtype) = match self {
-            Grid::Integers(largest) => {
-                let Rounded { integers, scales } = Rounded::to_nearest(values, place, n_channels, largest)?;
+            Grid::Integers(range) => {
+                let Rounded { integers, scales } = Rounded::weights(op, weights, range)?.0;
                 (Tensor::new(shape, integers), scales, DType::I8)
             }
             Grid::F8 => {
-                let scales = scales(values, &place, n_channels, MAX_F8)?;
+                let values = weights.elements::<f32>().map_err(|_| NOT_F32)?;
+                let place = channels(op, shape).1;
+                let scales = scales(&values, &place, n_channels, MAX_F8, |_, value| value.abs())?;
                 let ratio = |(flat, value): (usize, &f32)| f64::from(*value) / f64::from(scales[place(flat)]);
                 let ratios: Vec<f64> = values.iter().enumerate().map(ratio).collect();
                 (Tensor::from_f64s(DType::F8E4M3FN, shape, &ratios), scales, DType::F8E4M3FN)
@@ -55,20 +78,24 @@ impl Grid {
     }
 }
 
-/// The scale of each of `n_scales` places, by which the largest of its numbers becomes `largest`.
+const NOT_F32: &str = "its weights are not in f32";
+
+/// The scale of each of `n_scales` places, by which the largest magnitude of its numbers becomes `largest`; `magnitude` takes
+/// a number and where it is.
 fn scales(
     values: &[f32],
     place: &impl Fn(usize) -> usize,
     n_scales: usize,
     largest: f64,
+    magnitude: impl Fn(usize, f32) -> f32,
 ) -> Result<Vec<f32>, &'static str> {
     let mut magnitudes = vec![0f32; n_scales];
     for (flat, value) in values.iter().enumerate() {
         if !value.is_finite() {
             return Err("its weights are not all finite");
         }
-        let magnitude = &mut magnitudes[place(flat)];
-        *magnitude = magnitude.max(value.abs());
+        let most = &mut magnitudes[place(flat)];
+        *most = most.max(magnitude(flat, *value));
     }
     // Zeros alone may have any scale; that of the others keeps it near them.
     let most = magnitudes.iter().copied().fold(0.0, f32::max);
@@ -94,27 +121,39 @@ impl Rounded {
         n_scales: usize,
         largest: i64,
     ) -> Result<Rounded, &'static str> {
-        let scales = scales(values, &place, n_scales, largest as f64)?;
+        let scales = scales(values, &place, n_scales, largest as f64, |_, value| value.abs())?;
+        Ok(Rounded::by(scales, values, place, largest))
+    }
+
+    fn by(scales: Vec<f32>, values: &[f32], place: impl Fn(usize) -> usize, largest: i64) -> Rounded {
         let integer = |(flat, value): (usize, &f32)| {
             let rounded = (f64::from(*value) / f64::from(scales[place(flat)])).round_ties_even();
             rounded.clamp(-largest as f64, largest as f64) as i8
         };
         let integers = values.iter().enumerate().map(integer).collect();
-        Ok(Rounded { integers, scales })
+        Rounded { integers, scales }
     }
 }
 
 impl Rounded {
-    /// The weights of a layer by integers of at most `largest`, and which of the scales each has.
+    /// The weights of a layer by integers of this range, and which of the scales each has.
     pub(crate) fn weights(
-        node: &Node,
+        op: &Op,
         weights: &Tensor,
-        largest: i64,
+        range: WeightRange,
     ) -> Result<(Rounded, impl Fn(usize) -> usize + use<>), &'static str> {
-        let values = weights.elements::<f32>().map_err(|_| "its weights are not in f32")?;
-        let (n_channels, channel) = channels(&node.op, weights.shape());
-        let rounded = Rounded::to_nearest(&values, &channel, n_channels, largest)?;
-        Ok((rounded, channel))
+        let values = weights.elements::<f32>().map_err(|_| NOT_F32)?;
+        let (n_channels, channel) = channels(op, weights.shape());
+        let largest = range.largest();
+        let neighbour = neighbour(op, weights.shape());
+        let reach = |flat: usize, value: f32| {
+            // Both may be rounded up: 127 steps in sum are 128 at most.
+            let other =
+                neighbour(flat).filter(|_| range == WeightRange::Pairs).map_or(0.0, |other| values[other]);
+            value.abs() + other.abs()
+        };
+        let scales = scales(&values, &channel, n_channels, largest as f64, reach)?;
+        Ok((Rounded::by(scales, &values, &channel, largest), channel))
     }
 }
 
@@ -126,6 +165,22 @@ fn channel_axis(op: &Op, rank: usize) -> usize {
         Op::Gemm(gemm) if gemm.trans_b => 0,
         Op::ConvTranspose(_) | Op::Gemm(_) => 1,
         _ => rank.saturating_sub(1),
+    }
+}
+
+/// Of a weight at an even place of the sum the one behind it; kernels take input channels two by two.
+fn neighbour(op: &Op, shape: &[usize]) -> impl Fn(usize) -> Option<usize> + use<> {
+    let axis = match op {
+        Op::Conv(_) => 1,
+        Op::Gemm(gemm) if gemm.trans_b => 1,
+        Op::ConvTranspose(_) | Op::Gemm(_) => 0,
+        _ => shape.len().saturating_sub(2),
+    };
+    let n = shape.get(axis).copied().unwrap_or(1).max(1);
+    let inner: usize = shape.iter().skip(axis + 1).product::<usize>().max(1);
+    move |flat: usize| {
+        let at = flat / inner % n;
+        (at.is_multiple_of(2) && at + 1 < n).then_some(flat + inner)
     }
 }
 
@@ -146,11 +201,8 @@ pub(crate) fn quantized(
 ) -> Result<Operand, String> {
     let weights = cx.input(node, 1).and_then(|id| Some((id, cx.constant(id)?)));
     let (id, tensor) = weights.ok_or("its weights are not constant")?;
-    let shape = tensor.shape();
-    let axis = channel_axis(&node.op, shape.len());
-    let values = tensor.elements::<f32>().map_err(|_| "its weights are not in f32")?;
-    let (n_channels, channel) = channels(&node.op, shape);
-    let (stored, scales, zeros) = grid.rounded(&values, channel, n_channels, shape)?;
+    let axis = channel_axis(&node.op, tensor.shape().len());
+    let (stored, scales, zeros) = grid.rounded(&node.op, tensor)?;
     let name = cx.name(id);
     let operands = [
         patch.constant(name, stored),
@@ -159,4 +211,65 @@ pub(crate) fn quantized(
     ];
     let op = DequantizeLinear { output_dtype: None, block_size: 0, axis: axis as i64 };
     Ok(patch.node(&format!("{name}.dequantize"), op, &operands))
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_testing::Random;
+
+    use super::*;
+    use crate::testing::graph;
+
+    fn op(text: &str) -> (Op, usize) {
+        let graph = graph(text);
+        let (_, node) = graph.nodes().next().unwrap();
+        (node.op.clone(), graph.value(node.inputs[1].unwrap()).constant().unwrap().rank())
+    }
+
+    /// Neighbours along the sum, two by two, of any layer, are small enough for 16 bits; and no weight is off by more than
+    /// half a step of its channel.
+    #[test]
+    fn pairs_of_weights_fit_16_bits() {
+        let layers = [
+            (
+                "input %x: f32[1,5,3,3] const %w: f32[1,5,1,1] = [1, 2, 3, 4, 5] %y: f32[1,1,3,3] = Conv(%x, %w) output %y",
+                1,
+            ),
+            (
+                "input %x: f32[1,1,3,3] const %w: f32[1,1,1,1] = [1] %y: f32[1,1,3,3] = ConvTranspose(%x, %w) output %y",
+                0,
+            ),
+            ("input %x: f32[1,1] const %w: f32[1,1] = [1] %y: f32[1,1] = Gemm(%x, %w) output %y", 0),
+            (
+                "input %x: f32[1,1] const %w: f32[1,1] = [1] %y: f32[1,1] = Gemm(%x, %w) {trans_b=true} output %y",
+                1,
+            ),
+            (
+                "input %x: f32[2,1,1] const %w: f32[2,1,1] = [1, 1] %y: f32[2,1,1] = MatMul(%x, %w) output %y",
+                1,
+            ),
+        ];
+        let mut random = Random::new(7);
+        for (text, axis) in layers {
+            let (op, rank) = op(text);
+            for _ in 0..20 {
+                let shape: Vec<usize> = (0..rank).map(|_| 1 + random.below(7)).collect();
+                let n = shape.iter().product();
+                let values: Vec<f32> = (0..n).map(|_| random.normal() as f32).collect();
+                let weights = Tensor::new(&shape, values.clone()).unwrap();
+                let (Rounded { integers, scales }, channel) =
+                    Rounded::weights(&op, &weights, WeightRange::Pairs).unwrap();
+                let inner: usize = shape[axis + 1..].iter().product();
+                for (flat, &weight) in integers.iter().enumerate() {
+                    let at = flat / inner % shape[axis];
+                    let other =
+                        if at.is_multiple_of(2) && at + 1 < shape[axis] { integers[flat + inner] } else { 0 };
+                    let sum = i32::from(weight).abs() + i32::from(other).abs();
+                    assert!(sum <= 128, "{shape:?} at {flat}: {weight} and {other}");
+                    let off = (f32::from(weight) * scales[channel(flat)] - values[flat]).abs();
+                    assert!(off <= 0.501 * scales[channel(flat)], "{shape:?} at {flat}: {off}");
+                }
+            }
+        }
+    }
 }

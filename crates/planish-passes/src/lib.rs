@@ -41,6 +41,7 @@ mod view;
 pub use driver::{Options, Pass, Pipeline};
 pub use error::{PassError, PassErrorKind};
 pub use integer_share::IntegerShare;
+pub use integer_weights::WeightRange;
 pub use names::matches as name_matches;
 pub use passes::prune_weights::kept_norms;
 pub use passes::quantize_dynamically::DynamicRange;

@@ -9,7 +9,7 @@ use planish_quantize::SecondMoments;
 use planish_tensor::DType;
 
 use crate::driver::{Pass, Pipeline};
-use crate::integer_weights;
+use crate::integer_weights::WeightRange;
 use crate::passes::add_to_products::ADD_TO_PRODUCTS;
 use crate::passes::cancel_casts::CANCEL_CASTS;
 use crate::passes::cancel_quantization::{ABSORB_CLAMPS, CANCEL_QUANTIZATION, DROP_ZERO_POINTS};
@@ -215,17 +215,15 @@ pub fn quantize(options: Quantize) -> Pipeline {
 }
 
 /// The passes that quantize the matrix products of an optimized float model without ranges: those of activations are found
-/// in each run. Weights are reduced to ±63 where that is asked for; layers whose names match `fp32_layers` stay, and so do
-/// those called `wide_layers`.
+/// in each run. Layers whose names match `fp32_layers` stay, and so do those called `wide_layers`.
 pub fn quantize_dynamically(
     range: DynamicRange,
-    reduced_weights: bool,
+    weight_range: WeightRange,
     fp32_layers: Vec<String>,
     wide_layers: Vec<String>,
 ) -> Pipeline {
-    let largest = integer_weights::largest(reduced_weights);
     Pipeline::new(vec![
-        Pass::sweep(QuantizeDynamically { range, largest, fp32_layers, wide_layers }),
+        Pass::sweep(QuantizeDynamically { range, weight_range, fp32_layers, wide_layers }),
         // A value that several products read was quantized for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),

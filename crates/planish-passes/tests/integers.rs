@@ -99,7 +99,7 @@ fn quantized(graph: &Graph, activations: DType) -> Graph {
         correct_biases: false,
         ranges: ranges(graph),
         activations,
-        reduced_weights: false,
+        weight_range: planish_passes::WeightRange::Full,
         fp32_layers: Vec::new(),
         int8_layers: vec!["c4".to_string()],
         wide_layers: Vec::new(),

@@ -303,7 +303,7 @@ pub use plan_cache::{Cached, PlanCache};
 pub use planish_compile::{
     BuildOptions, Built, Cause, Chosen, Departure, Diagnosis, DynamicRange, Lowered, PassesReport, Precision,
     Priced, Progress, Scheduled, Sparsity, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector,
-    TimingCache, TimingDiff, TimingEntry, TimingKey, WeightStorage, name_matches,
+    TimingCache, TimingDiff, TimingEntry, TimingKey, WeightRange, WeightStorage, name_matches,
 };
 #[doc(inline)]
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};

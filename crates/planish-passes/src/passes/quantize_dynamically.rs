@@ -16,7 +16,7 @@ use planish_op::{
 };
 use planish_tensor::{DType, Tensor};
 
-use crate::integer_weights::{self, Grid};
+use crate::integer_weights::{self, Grid, WeightRange};
 use crate::names::matches;
 use crate::passes::quantize_layers::choice::NOT_FASTER;
 use crate::quantization::{Quantization, multiplies_integers};
@@ -60,8 +60,7 @@ const LEAST: f32 = 1e-30;
 /// MatMul and Gemm with constant weights.
 pub(crate) struct QuantizeDynamically {
     pub(crate) range: DynamicRange,
-    /// The largest integer of weights.
-    pub(crate) largest: i64,
+    pub(crate) weight_range: WeightRange,
     /// Patterns of names of layers that stay in f32.
     pub(crate) fp32_layers: Vec<String>,
     /// Names of layers that integers were measured to make no faster.
@@ -104,7 +103,7 @@ impl QuantizeDynamically {
         let &[Some(old)] = &node.outputs[..] else { return Err("nothing reads it".to_string()) };
         let has_rows = cx.rank(data).is_some_and(|rank| rank > 1);
         let mut patch = Patch::new();
-        let weights = integer_weights::quantized(cx, &mut patch, node, Grid::Integers(self.largest))?;
+        let weights = integer_weights::quantized(cx, &mut patch, node, Grid::Integers(self.weight_range))?;
         let new = match self.range {
             DynamicRange::Row if has_rows => by_rows(cx, &mut patch, node, (data, old), weights),
             _ => by_tensor(cx, &mut patch, node, data, weights),
@@ -181,7 +180,7 @@ mod tests {
         check_pass(
             Pass::sweep(QuantizeDynamically {
                 range: DynamicRange::Tensor,
-                largest: 127,
+                weight_range: WeightRange::Full,
                 fp32_layers: vec!["keep*".into()],
                 wide_layers: vec!["slow".into()],
             }),
@@ -222,7 +221,7 @@ mod tests {
         check_pass(
             Pass::sweep(QuantizeDynamically {
                 range: DynamicRange::Row,
-                largest: 127,
+                weight_range: WeightRange::Full,
                 fp32_layers: Vec::new(),
                 wide_layers: Vec::new(),
             }),
@@ -269,7 +268,7 @@ mod tests {
         let (after, report) = run(
             Pass::sweep(QuantizeDynamically {
                 range: DynamicRange::Row,
-                largest: 127,
+                weight_range: WeightRange::Full,
                 fp32_layers: Vec::new(),
                 wide_layers: Vec::new(),
             }),

@@ -22,7 +22,7 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_quantize::Channels;
 use planish_tensor::DType;
 
-use crate::integer_weights::{self, Grid};
+use crate::integer_weights::{self, Grid, WeightRange};
 use crate::quantization::Quantization;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
@@ -53,8 +53,7 @@ pub struct Quantize {
     pub activations: DType,
     /// What kernels multiply in integers; other layers stay wide, where they are faster than floats that were rounded.
     pub kernels: IntegerKernels,
-    /// Weights within ±63 instead of ±127, for x86 without VNNI.
-    pub reduced_weights: bool,
+    pub weight_range: WeightRange,
     /// Patterns of names (`*` for any letters, `?` for one) of layers that stay in f32.
     pub fp32_layers: Vec<String>,
     /// The same of layers that are quantized even where a rule would leave them: the first and the last.
@@ -135,7 +134,7 @@ impl QuantizeLayers {
         if choice.is_layer(id) {
             let grid = match self.0.activations.is_float() {
                 true => Grid::F8,
-                false => Grid::Integers(integer_weights::largest(self.0.reduced_weights)),
+                false => Grid::Integers(self.0.weight_range),
             };
             inputs[1] = Some(integer_weights::quantized(cx, &mut patch, node, grid)?);
         }

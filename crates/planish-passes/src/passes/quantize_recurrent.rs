@@ -8,7 +8,7 @@ use planish_ir::Node;
 use planish_op::{DequantizeLinear, Op};
 use planish_tensor::{DType, Tensor};
 
-use crate::integer_weights::{self, Rounded};
+use crate::integer_weights::{Rounded, WeightRange};
 use crate::names::matches;
 use crate::quantization::weighs_recurrent;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
@@ -63,7 +63,7 @@ impl QuantizeRecurrent {
             let (shape, name) = (tensor.shape(), cx.name(id));
             let values = tensor.elements::<f32>().map_err(|_| "its weights are not in f32")?;
             let &[dirs, rows, k] = shape else { return Err("its weights are not constant") };
-            let largest = integer_weights::largest(false);
+            let largest = WeightRange::Full.largest();
             let row = move |flat: usize| flat / k.max(1);
             let Rounded { integers, scales } = Rounded::to_nearest(&values, row, dirs * rows, largest)?;
             let bad = |_| "its weights do not fit their shape";

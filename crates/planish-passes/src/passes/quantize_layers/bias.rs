@@ -9,7 +9,7 @@ use planish_tensor::Tensor;
 
 use super::Quantize;
 use super::choice::Choice;
-use crate::integer_weights::{self, Rounded};
+use crate::integer_weights::Rounded;
 use crate::layer::{Layer, spread};
 use crate::view::View;
 
@@ -24,9 +24,8 @@ impl Corrections {
         if !options.correct_biases || options.activations.is_float() {
             return Corrections(all);
         }
-        let largest = integer_weights::largest(options.reduced_weights);
         for (id, node) in cx.graph().nodes().filter(|(id, _)| choice.is_layer(*id)) {
-            let found = correction(cx, options, node, largest);
+            let found = correction(cx, options, node);
             if let (Some(correction), Some(holder)) = (found, holder(cx, id, node)) {
                 all.insert(holder, correction);
             }
@@ -57,14 +56,14 @@ impl Corrections {
 }
 
 /// What takes the mean of what rounding adds to a layer's output off again.
-fn correction(cx: &View<'_>, options: &Quantize, node: &Node, largest: i64) -> Option<Vec<f64>> {
+fn correction(cx: &View<'_>, options: &Quantize, node: &Node) -> Option<Vec<f64>> {
     let channels = options.channels.get(cx.name(cx.input(node, 0)?))?;
     let layer = Layer::of(cx, node)?.ok()?;
     if channels.means.len() != layer.n_inputs() {
         return None;
     }
     let exact = layer.weight().elements::<f32>().ok()?;
-    let (rounded, channel) = Rounded::weights(node, layer.weight(), largest).ok()?;
+    let (rounded, channel) = Rounded::weights(&node.op, layer.weight(), options.weight_range).ok()?;
     let mut sums = vec![0f64; layer.n_channels()];
     layer.for_each_weight(|at, output, input| {
         let number = f64::from(rounded.integers[at]) * f64::from(rounded.scales[channel(at)]);

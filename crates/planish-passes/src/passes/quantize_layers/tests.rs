@@ -18,7 +18,7 @@ pub(super) fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
         correct_biases: true,
         activations: DType::U8,
         kernels: IntegerKernels::ANY,
-        reduced_weights: false,
+        weight_range: WeightRange::Full,
         fp32_layers: vec!["keep*".to_string()],
         int8_layers: vec!["tail*".to_string()],
         wide_layers: Vec::new(),
@@ -91,7 +91,11 @@ fn a_layer_gets_integers_and_weights_a_scale_for_each_channel() {
             output %y
         "#]],
     );
-    let reduced = Quantize { reduced_weights: true, activations: DType::I8, ..options(&[("x", 0.0, 0.5)]) };
+    let reduced = Quantize {
+        weight_range: WeightRange::Reduced,
+        activations: DType::I8,
+        ..options(&[("x", 0.0, 0.5)])
+    };
     check_pass(
         Pass::sweep(QuantizeLayers(reduced)),
         "input %x: f32[2,3] const %w: f32[2,3] = [1.26, 0.3, -0.3, 0, 0.015, 0] %y: f32[2,2] = Gemm(%x, %w) {trans_b=true} \
