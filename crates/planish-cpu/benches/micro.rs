@@ -56,6 +56,7 @@ fn tile_rate(tile: Tile, m: usize, n: usize, n_segments: usize, depth: usize) ->
             depth,
             panel: panel[offset..].as_ptr(),
             panel_stride: width,
+            ahead: std::ptr::null(),
             c: c_ptr,
             c_stride: n,
             m,

@@ -273,6 +273,7 @@ impl Block<'_> {
                 // SAFETY: the panels lie inside the packed matrix, and C holds all its columns.
                 panel: unsafe { packed.add(layout.offset(panel)) },
                 panel_stride: layout.width(panel),
+                ahead: std::ptr::null(),
                 // SAFETY: as above.
                 c: unsafe { c.add(panel * tile.nr()) },
                 c_stride,

@@ -74,6 +74,7 @@ impl Product {
                 depth: self.c,
                 panel: weights,
                 panel_stride: 0,
+                ahead: std::ptr::null(),
                 c: row.to,
                 c_stride: row.to_pixel,
                 m,

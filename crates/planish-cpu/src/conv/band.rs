@@ -289,6 +289,7 @@ impl Band {
                     depth,
                     panel: call.weights.add(k0 * n_segments * depth),
                     panel_stride: self.tile.panel_width(n),
+                    ahead: std::ptr::null(),
                     c,
                     c_stride,
                     m,

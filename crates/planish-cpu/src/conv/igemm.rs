@@ -174,6 +174,7 @@ impl TileKernel for Tile {
                     depth: at.depth,
                     panel: call.weights.add(at.weights),
                     panel_stride: at.width,
+                    ahead: std::ptr::null(),
                     c,
                     c_stride: at.output_stride,
                     m: at.m,

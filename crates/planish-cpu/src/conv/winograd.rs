@@ -354,6 +354,7 @@ impl<B: Border> Winograd<B> {
                             depth: g.c,
                             panel: weights,
                             panel_stride: self.tile.panel_width(n),
+                            ahead: std::ptr::null(),
                             c: products.add(point * point_stride + tile_rows.start * width + column),
                             c_stride: width,
                             m: tile_rows.len(),

@@ -36,6 +36,9 @@ pub struct TileCall {
     pub accumulate: bool,
     /// [`EpilogueCall::NONE`] for all but the last block of a sum.
     pub epilogue: EpilogueCall,
+    /// What is fetched into the second-level cache meanwhile: [`LINES_AHEAD`] cache lines for every [`UNROLL`] steps of a
+    /// segment's depth, one after the other from here on. Null where nothing is.
+    pub ahead: *const f32,
 }
 
 impl TileCall {
@@ -54,7 +57,14 @@ impl TileCall {
             n,
             accumulate: false,
             epilogue: EpilogueCall::NONE,
+            ahead: std::ptr::null(),
         }
+    }
+
+    /// Elements that are fetched ahead meanwhile.
+    #[inline]
+    pub(crate) fn fetched_ahead(&self) -> usize {
+        self.n_segments * (self.depth / UNROLL) * LINES_AHEAD * LINE
     }
 }
 
@@ -128,6 +138,11 @@ const fn sets(mr: usize, nv: usize) -> usize {
 /// Steps of the sum that are unrolled: the loop's own work, and the reload of row pointers that found no
 /// register, are spread over this many.
 const UNROLL: usize = 4;
+/// Cache lines that are asked for ahead in that many steps: tiles of 14 rows and 2 vectors over 128 rows then fetch the next
+/// panel once and a quarter while they are at one.
+const LINES_AHEAD: usize = 2;
+/// Floats of a cache line.
+const LINE: usize = 16;
 
 /// `MR` rows of `NV` vectors: see [`TileCall`].
 ///
@@ -176,6 +191,8 @@ unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
     let n_sets = const { sets(MR, NV) };
     let mut panel = call.panel;
     let mut group = call.rows;
+    // Addresses that are not mapped take time, lines that are here hardly any.
+    let mut ahead = if call.ahead.is_null() { panel } else { call.ahead };
     // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors, as the
     // caller grants.
     unsafe {
@@ -189,6 +206,10 @@ unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
                 for u in 0..UNROLL {
                     step(s, &mut acc[u % n_sets], &rows, k + u, panel.wrapping_add(u * stride));
                 }
+                for line in 0..LINES_AHEAD {
+                    fetch(ahead.wrapping_add(line * LINE));
+                }
+                ahead = ahead.wrapping_add(LINES_AHEAD * LINE);
                 panel = panel.wrapping_add(UNROLL * stride);
                 k += UNROLL;
             }
@@ -200,6 +221,19 @@ unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
             group = group.add(call.rows_stride);
         }
     }
+}
+
+/// Asks for a cache line in the second-level cache.
+#[inline(always)]
+fn fetch(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: any address may be asked for.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// One step of the sum: column `k` of the rows times one row of the panel.

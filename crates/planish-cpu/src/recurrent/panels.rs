@@ -239,6 +239,7 @@ impl Units<'_> {
                             depth: hidden,
                             panel: r.add(gate * layout.len() + layout.offset(panel)),
                             panel_stride: layout.width(panel),
+                            ahead: std::ptr::null(),
                             c: now.add(row * width + to),
                             c_stride: width,
                             m: rows * (chunk + 1) / n_chunks - row,

@@ -135,6 +135,7 @@ impl<B: Border> Winograd<B> {
                                 depth,
                                 panel: weights.add(point * point_stride),
                                 panel_stride: width,
+                                ahead: std::ptr::null(),
                                 c: products.add(point * products_stride + tile_rows.start * width),
                                 c_stride: width,
                                 m: tile_rows.len(),
