@@ -36,7 +36,7 @@ pub struct TileCall {
     pub accumulate: bool,
     /// [`EpilogueCall::NONE`] for all but the last block of a sum.
     pub epilogue: EpilogueCall,
-    /// What is fetched into the second-level cache meanwhile: [`LINES_AHEAD`] cache lines for every [`UNROLL`] steps of a
+    /// What is fetched into the second-level cache meanwhile: `LINES_AHEAD` cache lines for every `UNROLL` steps of a
     /// segment's depth, one after the other from here on. Null where nothing is.
     pub ahead: *const f32,
 }
