@@ -4,6 +4,7 @@
     python3 bench/gpu.py                                   everything: tests, twelve rows, PyTorch beside them
     python3 bench/gpu.py --rows resnet18_224:1,minilm_128:1 --no-tests
     python3 bench/gpu.py --rows matrix --torch fp32        ResNet-18 at 224 to 512, batches 1, 8 and 16
+    python3 bench/gpu.py --rows beyond,batches --no-torch  rows beyond the twelve; batches of 8 to 256, shares of the peak
     python3 bench/gpu.py --own                             with our own kernels alone; nothing but the driver mapped
     python3 bench/gpu.py --rows resnet18_224:1 --torch compile     torch.compile beside, which takes minutes
     python3 bench/gpu.py --build='--tune-level 1'          more arguments for `planish build`
@@ -49,12 +50,23 @@ TENSORRT_MS = {
 }
 TENSORRT = "TensorRT 8.6.0, own tactics"
 MATRIX = [f"resnet18_{size}:{batch}" for size in (224, 256, 384, 512) for batch in (1, 8, 16)]
+BEYOND = ["vit_b_16_224:1", "convnext_tiny_224:1", "efficientnet_b0_224:1", "resnet50_224:1"]
+BATCHES = [*(f"resnet50_224:{batch}" for batch in (8, 32, 64, 128, 256)), "bert_base_128:8", "bert_base_128:32",
+           "labelfree_unet2d_256:32", "seg_unet3d_64:32"]
 
 # What the figures to show ask for.
 MIN_MEAN, MIN_MEAN_OWN, MIN_ROW = 1.0, 0.85, 0.8
 MIN_TORCH_FP32 = 2.7
 AGAINST_FP32 = ("resnet18_224:1", "labelfree_unet2d_256:1", "seg_unet3d_64:1", "mae3d_64:1", *MATRIX)
 MAX_OVERHEAD_US = 10
+# Of single rows in FP16: microseconds, samples a second of a model's best batch, shares of the peak, seconds of a build.
+MAX_US = {"resnet18_224:1": 60, "bert_base_128:1": 270, "vit_b_16_224:1": 300, "convnext_tiny_224:1": 260,
+          "efficientnet_b0_224:1": 180, "bert_base_128:32": 1400}
+MIN_A_SECOND = {"resnet50_224": 55000}
+MIN_PEAK_SHARE = {"labelfree_unet2d_256:32": 0.4, "seg_unet3d_64:32": 0.4}
+MAX_BUILD_S = {"resnet18_224:1": 10, "resnet50_224:128": 30}
+# 8192 x 8192 x 8192 in FP16 by cuBLASLt on one H200.
+PEAK_TFLOP_S = 766
 
 TORCH_SECONDS = 0.7
 SEED = 7
@@ -62,7 +74,7 @@ SEED = 7
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="suite", help="NAME:BATCH,…, `suite` (twelve rows) or `matrix`")
+    parser.add_argument("--rows", default="suite", help="NAME:BATCH,…, `suite` (twelve rows), `matrix`, `beyond` or `batches`")
     parser.add_argument("--precision", default="fp16", choices=PRECISIONS)
     parser.add_argument("--planish", help="the planish binary")
     parser.add_argument("--models", help="a folder of ONNX files instead of `planish zoo`")
@@ -84,7 +96,7 @@ def arguments():
     args = parser.parse_args()
     if args.own:
         args.build, args.tag = f"{args.build} --tactic-sources own", args.tag or "own"
-    named = {"suite": list(TENSORRT_MS), "matrix": MATRIX}
+    named = {"suite": list(TENSORRT_MS), "matrix": MATRIX, "beyond": BEYOND, "batches": BATCHES}
     args.rows = [row for part in args.rows.split(",") for row in named.get(part, [part]) if row]
     if unknown := [row for row in args.rows if row.rpartition(":")[0] not in INPUTS]:
         parser.error(f"no such rows: {', '.join(unknown)}; models are {', '.join(INPUTS)}")
@@ -261,10 +273,11 @@ def measure(planish, args, row, result, work):
     plan, built = build_plan(planish, work, name, int(batch), args.precision, args.device, args.build, args.tag,
                              args.models)
     result["build_s"] = built["build_ms"] / 1e3
+    result["build_kept"] = built.get("kept", False)
     result["steps"] = built["n_steps"]
     result["notes"] = " | ".join(built["notes"])
     timed = bench(planish, args, plan)
-    for key in ["median_ms", "compute_ms", "std_ms", "device_bytes", "arena_bytes", "weight_bytes"]:
+    for key in ["median_ms", "compute_ms", "std_ms", "gflop", "device_bytes", "arena_bytes", "weight_bytes"]:
         result[key] = timed.get(key)
     result["libraries"] = timed["libraries"]
     if not args.no_check:
@@ -322,6 +335,11 @@ def own(result):
     return min((result[key] for key in ("compute_ms", "median_ms") if result.get(key)), default=None)
 
 
+def peak_share(result):
+    """The share of the peak that a row's arithmetic reaches, a multiply-add counted as two."""
+    return result["gflop"] / own(result) / PEAK_TFLOP_S
+
+
 PEERS = [("tensorrt_ms", "TRT8.6"), ("torch_fp16_graph_ms", "torch16g"), ("torch_compile_ms", "compile"),
          ("torch_fp32_ms", "torch32")]
 
@@ -332,6 +350,9 @@ def print_row(result):
     for key, title in PEERS:
         if result.get(key) and time_ms:
             parts.append(f"{title} {number(result[key])} ({result[key] / time_ms:.2f}x)")
+    if time_ms and result.get("gflop"):
+        batch = int(result["row"].rpartition(":")[2])
+        parts.append(f"{batch / time_ms * 1e3:.0f} a second, {100 * peak_share(result):.0f} % of {PEAK_TFLOP_S} TFLOP/s")
     if result.get("rel_l2") is not None:
         parts.append(f"L2 {result['rel_l2']:.1e}")
     if result.get("build_s"):
@@ -345,19 +366,41 @@ def print_row(result):
 
 
 def write_csv(rows, args):
-    keys = ["row", "precision", "compute_ms", "median_ms", "std_ms", "tensorrt_ms", "torch_fp16_graph_ms", "torch_fp32_ms",
+    keys = ["row", "precision", "compute_ms", "median_ms", "std_ms", "gflop", "tensorrt_ms", "torch_fp16_graph_ms", "torch_fp32_ms",
             "torch_compile_ms", "torch_compile_s", "rel_l2", "build_s", "steps", "weight_bytes", "arena_bytes",
             "device_bytes", "torch_peak_bytes", "libraries", "error", "torch_error", "notes"]
     if not rows:
         return
     # Rows that somebody picked do not take the place of the whole suite's.
-    picked = "" if args.rows in (list(TENSORRT_MS), MATRIX) else "_rows"
+    picked = "" if args.rows in (list(TENSORRT_MS), MATRIX, BEYOND + BATCHES) else "_rows"
     path = os.path.join(args.out, f"gpu_{args.precision}{'_' + args.tag if args.tag else ''}{picked}.csv")
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, keys, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
     print(f"csv       {path}")
+
+
+def single_rows(timed):
+    """The figures that are asked of single rows."""
+    for row in timed:
+        name, seen = row["row"], 1e3 * own(row)
+        if name in MAX_US:
+            figure(f"FP16 {name}", f"<= {MAX_US[name]} us", f"{seen:.1f} us", seen <= MAX_US[name])
+        if name in MIN_PEAK_SHARE:
+            share = peak_share(row)
+            figure(f"FP16 {name}, share of {PEAK_TFLOP_S} TFLOP/s", f">= {MIN_PEAK_SHARE[name]}", f"{share:.2f}",
+                   share >= MIN_PEAK_SHARE[name])
+        if name in MAX_BUILD_S and not row["build_kept"]:
+            figure(f"FP16 {name}, build", f"<= {MAX_BUILD_S[name]} s", f"{row['build_s']:.1f} s",
+                   row["build_s"] <= MAX_BUILD_S[name])
+    for model, asked in MIN_A_SECOND.items():
+        rates = {row["row"]: int(row["row"].rpartition(":")[2]) / own(row) * 1e3 for row in timed
+                 if row["row"].rpartition(":")[0] == model}
+        if len(rates) > 1:
+            best = max(rates, key=rates.get)
+            figure(f"FP16 {model} at its best batch", f">= {asked} a second", f"{rates[best]:.0f} ({best})",
+                   rates[best] >= asked)
 
 
 def summary(rows, args):
@@ -403,6 +446,8 @@ def summary(rows, args):
         most = max(memory, key=memory.get)
         figure(f"device memory against PyTorch FP16's peak, most of {len(memory)} rows", "< 1",
                f"{memory[most]:.2f} ({most})", memory[most] < 1)
+    if args.device != "cpu" and args.precision == "fp16" and not args.own:
+        single_rows(timed)
     if args.own and timed:
         mapped = sorted({library for row in timed for library in row["libraries"]})
         figure("own kernels: libraries of CUDA that are mapped", "the driver's", " ".join(mapped) or "none",

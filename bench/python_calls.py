@@ -16,6 +16,8 @@ import time
 import numpy as np
 import planish
 
+from gpu_common import figure
+
 #: What a call may add to a run, in microseconds.
 ASKED_US = 5.0
 #: The same with tensors of torch's on a GPU.
@@ -140,12 +142,12 @@ def main():
     args = parser.parse_args()
     if args.device == "cuda":
         added = on_gpu(args.rounds, args.calls)
-        print(f"\nadded by Python: {added:.2f} us, asked: at most {ASKED_CUDA_US:.0f} us: {'yes' if added <= ASKED_CUDA_US else 'NO'}")
+        figure("a call with tensors of torch on the GPU, over the run", f"<= {ASKED_CUDA_US:.0f} us", f"{added:.2f} us", added <= ASKED_CUDA_US)
         return
     print(planish.describe("cpu"))
     added = overhead(args.rounds, args.calls)
     threads(max(args.rounds // 3, 3))
-    print(f"\nadded by Python: {added:.2f} us, asked: at most {ASKED_US:.0f} us: {'yes' if added <= ASKED_US else 'NO'}")
+    figure("a call from Python, over the run in Rust", f"<= {ASKED_US:.0f} us", f"{added:.2f} us", added <= ASKED_US)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """All figures of the CUDA engine on one GPU, in one table.
 
-    python3 bench/acceptance/gpu_all.py --work FOLDER                          everything, some 20 minutes
+    python3 bench/acceptance/gpu_all.py --work FOLDER                          everything, more than an hour
     python3 bench/acceptance/gpu_all.py --work FOLDER --only suite,pipeline    a few sections
     python3 bench/acceptance/gpu_all.py --list                                 the sections and what each runs
     python3 bench/acceptance/gpu_all.py --rehearse                             the same programs, small, on the CPU
 
-Each section is a program of its own with a time limit; what it prints is shown as it comes, and its lines of figures
+`calls` and `dynamo` need the Python package installed (`pip install .`, or a wheel). Each section is a program of its own with a time limit; what it prints is shown as it comes, and its lines of figures
 (`figure: NAME | ASKED | SEEN | yes`) are gathered. The table at the end has one line a figure; sections that were
 ended or failed without a figure are in it too. Models, plans, timings and peers' times stay in the folder, so that a
 second call takes them from there.
@@ -29,6 +29,13 @@ BENCH = os.path.join(ROOT, "bench")
 def script(name, *more):
     folder = BENCH if name == "gpu.py" else os.path.join(BENCH, "acceptance")
     return [sys.executable, os.path.join(folder, name), *more]
+
+
+def scenarios(planish, args):
+    """The scenarios one after another; each leaves its tables and its page in a folder of its own."""
+    each = [f"{planish} demo --scenario {name} {os.path.join(args.work, name)} --device cuda"
+            for name in ("generation", "microscopy", "resnet18", "classifier")]
+    return ["bash", "-c", "set -e; " + "; ".join(f"SECONDS=0; {one}; echo {one.split()[3]}: $SECONDS s" for one in each)]
 
 
 def sections(args):
@@ -68,6 +75,19 @@ def sections(args):
         "matrix": (240, script("gpu.py", "--rows", "matrix", "--torch", "fp32", "--no-tests", "--duration",
                                "200ms", "--build=--tune-level 1 --no-verify", "--tag", "matrix", "--budget", "220", *work, *out)),
         "accuracy": (360, script("gpu_accuracy.py", *work)),
+        "beyond": (300, script("gpu.py", "--rows", "beyond", "--no-torch", "--no-tests", "--duration", "300ms", "--budget",
+                               "280", *work, *out)),
+        "batches": (540, script("gpu.py", "--rows", "batches", "--no-torch", "--no-tests", "--no-check", "--duration",
+                                "300ms", "--build=--no-verify", "--budget", "520", *work, *out)),
+        "int8": (540, script("gpu_int8.py", *work)),
+        "fp8": (300, script("gpu_int8.py", "--low", "fp8", *work)),
+        "bert_large": (540, script("gpu_bert_large.py", *work)),
+        "recurrent": (180, script("gpu_recurrent.py")),
+        "streaming": (180, script("gpu_streaming.py")),
+        "scenarios": (540, scenarios(binary(args.planish) if not args.list else "planish", args)),
+        "calls": (60, [sys.executable, os.path.join(BENCH, "python_calls.py"), "--device", "cuda"]),
+        "dynamo": (540, [sys.executable, os.path.join(BENCH, "torch_compile.py"), "--device", "cuda", "--dtype", "float16",
+                         "--rounds", "2"]),
         "compile": (480, script("gpu.py", "--rows", four, "--torch", "compile", "--no-tests", "--no-check", "--duration",
                                 "200ms", "--budget", "460", "--compile-seconds", "115", *work, *out)),
     }
@@ -78,6 +98,7 @@ def arguments():
     parser.add_argument("--only", help="sections, separated by commas")
     parser.add_argument("--work", help="a folder that keeps what is made; a temporary one if not given")
     parser.add_argument("--xtask", help="the xtask binary")
+    parser.add_argument("--planish", help="the planish binary")
     parser.add_argument("--out", default=os.environ.get("OUT") or os.path.join(ROOT, "bench", "results"))
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, to try the programs themselves")
