@@ -95,7 +95,7 @@ impl Iterator for Batches<'_> {
 }
 
 /// Runs a model over batches and finds the ranges of its activations. `calibrator` is `entropy` (as NULL), `minmax`,
-/// `percentile:99.99` or `best`; `device` is as for `planish_builder_set`.
+/// `percentile:99.99`, `best`, or `auto` for whichever costs the outputs least; `device` is as for `planish_builder_set`.
 ///
 /// # Safety
 /// `model` is one; the texts are NULL or end in a NUL; `next` may be called with `user`; `*calibration` may be written.
@@ -115,14 +115,19 @@ pub unsafe extern "C" fn planish_calibrate(
             (optional_text("the calibrator", calibrator), optional_text("the device", device));
         give(calibration, || {
             let (model, device) = (model?, device_named(device?)?);
-            let calibrator: Calibrator =
-                calibrator?.unwrap_or("entropy").parse().map_err(|error: planish::CalibrationError| {
-                    Error::new(ErrorKind::BadOption, error.to_string())
-                })?;
+            let calibrator = match calibrator?.unwrap_or("entropy") {
+                "auto" => None,
+                name => Some(name.parse::<Calibrator>().map_err(|error: planish::CalibrationError| {
+                    Error::new(ErrorKind::BadOption, format!("{error}, and auto"))
+                })?),
+            };
             let Some(next) = next else { return wrong("the function that gives batches is NULL") };
             let names = model.ports.inputs().iter().map(|port| c_text(&port.name)).collect();
-            let builder =
-                CalibrationBuilder::from_model(model.model.clone()).device(device).calibrator(calibrator);
+            let builder = CalibrationBuilder::from_model(model.model.clone()).device(device);
+            let builder = match calibrator {
+                Some(calibrator) => builder.calibrator(calibrator),
+                None => builder.measured(true),
+            };
             let calibration = builder.run(Batches { model, names, next, user })?;
             Ok(PlanishCalibration { calibration })
         })

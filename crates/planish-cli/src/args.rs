@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use border::Bordering;
 pub(crate) use bundle::Bundle;
-pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
+pub(crate) use calibrate::{AskedCalibrator, Calibrate, Calibrating, Pixels};
 pub(crate) use check::Check;
 pub(crate) use compare::{Compare, Runs, Subject};
 pub(crate) use contract::Contracting;

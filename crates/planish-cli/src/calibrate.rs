@@ -8,7 +8,7 @@ use planish::io::{ChannelOrder, Preprocess, Samples};
 use planish::{Calibration, CalibrationBuilder, Calibrator, Device, Model, Sample};
 use serde_json::{Value, json};
 
-use crate::args::{Calibrate, Calibrating, Pixels};
+use crate::args::{AskedCalibrator, Calibrate, Calibrating, Pixels};
 use crate::ending::Answer;
 use crate::{files, load, print, progress, say_note};
 
@@ -52,11 +52,16 @@ pub(crate) fn command(args: &Calibrate, out: &mut dyn Write) -> Result<Answer> {
 }
 
 /// The calibrator with its argument.
-fn calibrator(args: &Calibrate) -> Result<Calibrator> {
+fn calibrator(args: &Calibrate) -> Result<AskedCalibrator> {
     let Some(percent) = args.percentile else { return Ok(args.calibrator) };
-    let is_percentile = matches!(args.calibrator, Calibrator::Percentile(_));
-    ensure!(is_percentile, "--percentile is for --calibrator percentile, {} has none", args.calibrator);
-    Ok(Calibrator::percentile(percent)?)
+    let other = match args.calibrator {
+        AskedCalibrator::Named(Calibrator::Percentile(_)) => {
+            return Ok(AskedCalibrator::Named(Calibrator::percentile(percent)?));
+        }
+        AskedCalibrator::Named(other) => other.to_string(),
+        AskedCalibrator::Auto => "auto".to_string(),
+    };
+    bail!("--percentile is for --calibrator percentile, {other} has none")
 }
 
 /// The calibration that a model is quantized by: from a file, or of samples; `None` where neither is given. For weights alone
@@ -104,7 +109,7 @@ pub(crate) fn for_certificate(args: &Calibrating, model: &Model) -> Result<Vec<S
 }
 
 /// Calibrates with the samples that the arguments name.
-fn calibrate(args: &Calibrate, calibrator: Calibrator, model: Model, data: &Path) -> Result<Calibration> {
+fn calibrate(args: &Calibrate, calibrator: AskedCalibrator, model: Model, data: &Path) -> Result<Calibration> {
     load::check_device(args.device)?;
     let samples = Samples::open(data, model.graph(), args.samples, &preprocess(&args.pixels))?;
     run(samples, calibrator, model, (args.device, args.threads), false)
@@ -113,14 +118,17 @@ fn calibrate(args: &Calibrate, calibrator: Calibrator, model: Model, data: &Path
 /// Runs the samples.
 fn run(
     samples: Samples,
-    calibrator: Calibrator,
+    calibrator: AskedCalibrator,
     model: Model,
     (device, threads): (Device, Option<usize>),
     second_moments: bool,
 ) -> Result<Calibration> {
     samples.notes().iter().for_each(|note| say_note(note));
-    let mut builder = CalibrationBuilder::from_model(model).device(device).calibrator(calibrator);
-    builder = builder.second_moments(second_moments);
+    let mut builder = CalibrationBuilder::from_model(model).device(device).second_moments(second_moments);
+    builder = match calibrator {
+        AskedCalibrator::Auto => builder.measured(true),
+        AskedCalibrator::Named(calibrator) => builder.calibrator(calibrator),
+    };
     if let Some(threads) = threads {
         builder = builder.threads(threads);
     }

@@ -11,7 +11,7 @@ use planish::{
     Plan, PlanCache, Precision, Stage, TacticLock, WeightRange,
 };
 
-use crate::args::{AskedPrecision, Building, LayerPrecision, Opening, StopAfter};
+use crate::args::{AskedCalibrator, AskedPrecision, Building, LayerPrecision, Opening, StopAfter};
 use crate::files::{self, Kind};
 use crate::interrupt::Stoppable;
 use crate::{border, pins, progress, say_note, sign, verbose};
@@ -60,6 +60,14 @@ pub(crate) fn asked_precision(text: &str) -> Result<AskedPrecision, String> {
         _ => precision(text)
             .map(AskedPrecision::Named)
             .map_err(|why| format!("{why}, or auto with a contract")),
+    }
+}
+
+/// Reads a calibrator, or that it is to be found.
+pub(crate) fn asked_calibrator(text: &str) -> Result<AskedCalibrator, String> {
+    match text {
+        "auto" => Ok(AskedCalibrator::Auto),
+        _ => text.parse().map(AskedCalibrator::Named).map_err(|error: planish::CalibrationError| format!("{error}, and auto")),
     }
 }
 

@@ -177,6 +177,7 @@ pub(crate) fn quantize(
                 fp32_layers: options.fp32_layers.clone(),
                 int8_layers: options.int8_layers.clone(),
                 wide_layers: options.wide_layers.clone(),
+                imprecise_nodes: options.imprecise_nodes.clone(),
             };
             if options.equalize && !brings_its_own && options.precision == Precision::Int8 {
                 graph = equalize(graph, &mut by, options, passes, notes)?;

@@ -117,6 +117,9 @@ pub struct BuildOptions {
     /// Layers that [`Precision::Int8`] leaves wide, since integers were measured to make them no faster; names, not
     /// patterns. A build finds them itself.
     pub wide_layers: Vec<String>,
+    /// Nodes that [`Precision::Int8`] or [`Precision::Fp8`] has read floats, since a calibration measured that 8 bits cost too
+    /// much there; names, not patterns.
+    pub imprecise_nodes: Vec<String>,
     /// Layers keep the precision that was asked for, even where a wider one is measured to be faster.
     pub obey_precision: bool,
     /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] and
@@ -195,6 +198,7 @@ impl Default for BuildOptions {
             fp32_layers: Vec::new(),
             int8_layers: Vec::new(),
             wide_layers: Vec::new(),
+            imprecise_nodes: Vec::new(),
             obey_precision: false,
             ranges: HashMap::new(),
             dynamic: None,
@@ -250,6 +254,7 @@ impl BuildOptions {
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.int8_layers.iter().map(|name| format!("int8_layer={name}")));
         lines.extend(self.wide_layers.iter().map(|name| format!("wide_layer={name}")));
+        lines.extend(self.imprecise_nodes.iter().map(|name| format!("imprecise_node={name}")));
         lines.extend(self.obey_precision.then(|| "obey_precision=true".to_string()));
         lines.extend(self.dynamic.map(|range| format!("dynamic={range}")));
         lines.extend(self.equalize.then(|| "equalize=true".to_string()));
@@ -297,6 +302,7 @@ impl BuildOptions {
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
             "int8_layer" => self.int8_layers.push(value.to_string()),
             "wide_layer" => self.wide_layers.push(value.to_string()),
+            "imprecise_node" => self.imprecise_nodes.push(value.to_string()),
             "obey_precision" => self.obey_precision = value.parse().ok()?,
             "dynamic" => self.dynamic = Some(value.parse().ok()?),
             "equalize" => self.equalize = value.parse().ok()?,
@@ -465,6 +471,7 @@ mod tests {
             fp32_layers: vec!["head*".into()],
             int8_layers: vec!["stem".into()],
             wide_layers: vec!["tail".into()],
+            imprecise_nodes: vec!["neck".into()],
             obey_precision: true,
             dynamic: Some(DynamicRange::Tensor),
             equalize: true,

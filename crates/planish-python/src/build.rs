@@ -79,15 +79,21 @@ impl Asked {
     }
 }
 
-fn parse_calibrator(py: Python<'_>, calibrator: &str) -> PyResult<Calibrator> {
-    calibrator.parse().map_err(|error| wrong(py, ErrorKind::BadOption, format!("{error}")))
+/// The calibrator; `None` for `auto`.
+fn parse_calibrator(py: Python<'_>, calibrator: &str) -> PyResult<Option<Calibrator>> {
+    if calibrator == "auto" {
+        return Ok(None);
+    }
+    let named = calibrator.parse();
+    named.map(Some).map_err(|error| wrong(py, ErrorKind::BadOption, format!("{error}, and auto")))
 }
 
 /// Options of a calibration.
 struct Calibrating {
     device: Device,
     threads: Option<usize>,
-    calibrator: Calibrator,
+    /// Measured where it is `None`.
+    calibrator: Option<Calibrator>,
 }
 
 impl Calibrating {
@@ -99,8 +105,11 @@ impl Calibrating {
         watch: &std::sync::Arc<Watch>,
     ) -> PyResult<(Calibration, Vec<planish::Sample>)> {
         let py = of.py();
-        let mut builder =
-            CalibrationBuilder::from_model(model.clone()).device(self.device).calibrator(self.calibrator);
+        let builder = CalibrationBuilder::from_model(model.clone()).device(self.device);
+        let mut builder = match self.calibrator {
+            Some(calibrator) => builder.calibrator(calibrator),
+            None => builder.measured(true),
+        };
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
         }
@@ -118,14 +127,14 @@ impl Calibrating {
 ///
 /// `samples` is any iterable, a `torch.utils.data.DataLoader` say: each of its items is a dict of arrays by input, a tuple
 /// of arrays in the model's order (what comes after the inputs, as labels do, is left out), or the array of the first
-/// input. `calibrator` is `entropy`, `minmax`, `percentile:99.99` or `best`.
+/// input. `calibrator` is `entropy`, `minmax`, `percentile:99.99`, `best`, or `auto`: whichever costs the outputs least.
 ///
 /// >>> model = planish.Model.parse('graph "g" { input %x: f32[n,2] %y: f32[n,2] = Relu(%x) output %y }')
 /// >>> found = planish.calibrate(model, (numpy.float32([[i, -i]]) for i in range(8)), calibrator="minmax")
 /// >>> found.n_samples, found.ranges["x"].threshold
 /// (8, 7.0)
 #[pyfunction]
-#[pyo3(signature = (model, samples, *, calibrator="entropy", device="auto", threads=None, progress=None))]
+#[pyo3(signature = (model, samples, *, calibrator="auto", device="auto", threads=None, progress=None))]
 pub(crate) fn calibrate(
     py: Python<'_>,
     model: &Bound<'_, PyAny>,
@@ -182,7 +191,7 @@ pub(crate) fn calibrate(
 /// planish.errors.WrongShape: ...
 #[pyfunction]
 #[pyo3(signature = (
-    model, example_inputs=None, *, dynamic_shapes=None, precision="fp32", calib=None, calibrator="entropy", shapes=None, profiles=None, device="auto",
+    model, example_inputs=None, *, dynamic_shapes=None, precision="fp32", calib=None, calibrator="auto", shapes=None, profiles=None, device="auto",
     threads=None, tune_level=None, timing_cache=None, build_time=None, workspace=None, fp32_layers=None,
     int8_layers=None, sparsity="enable", io=None, pre=None, post=None, state=None, tactic_sources=None, strict=false, verify=true, cache=false, progress=None,
 ))]

@@ -10,9 +10,12 @@
 //! tensor      x            -2.117904   2.64       2.61
 //! tensor      layer1/relu  0.0         14.217     9.37
 //! channels    layer1/relu  0.5 0.25    0.7 0.3    14.217 2.5
+//! equalize    yes
+//! wide        layer4/conv
 //! ```
 //!
 //! Lines `channels` are of what layers read: the mean of each channel, the root of its mean square, its largest magnitude.
+//! `equalize` has builds even channels out, and each line `wide` names a node that 8 bits cost too much.
 //! Fields are separated by tabs. The hash is that of the model; without its line the file is taken for any model.
 
 use std::path::Path;
@@ -57,6 +60,10 @@ pub struct Calibration {
     pub ranges: Vec<(String, Range)>,
     /// What layers read by channel, in the graph's order; empty where nobody told channels apart.
     pub channels: Vec<(String, Channels)>,
+    /// Whether channels are to be evened out in front of layers of integers.
+    pub equalize: bool,
+    /// Nodes that are to read floats, since 8 bits cost too much there.
+    pub wide: Vec<String>,
 }
 
 impl Calibration {
@@ -130,7 +137,10 @@ impl Calibration {
             format!("channels\t{}\t{}\t{}\t{}", escape(name), list(means), list(roots), list(largest))
         };
         let tensors = self.ranges.iter().map(tensor);
-        FORMAT.text(FIELDS, header.chain(tensors).chain(self.channels.iter().map(channels)))
+        let equalize = self.equalize.then(|| "equalize\tyes".to_string());
+        let wide = self.wide.iter().map(|name| format!("wide\t{}", escape(name)));
+        let lines = header.chain(tensors).chain(self.channels.iter().map(channels)).chain(equalize).chain(wide);
+        FORMAT.text(FIELDS, lines)
     }
 
     /// The calibration in a text: Planish's own, or a cache of TensorRT.
@@ -163,11 +173,15 @@ impl Calibration {
                 calibration.channels.push((name, channels));
                 continue;
             }
+            let word = || unescape(value).ok_or_else(|| bad("a `\\` stands before a wrong character"));
+            if key == "wide" {
+                calibration.wide.push(word()?);
+                continue;
+            }
             if keys.contains(&key) {
                 return Err(bad(&format!("`{key}` stands in the file twice")));
             }
             keys.push(key);
-            let word = || unescape(value).ok_or_else(|| bad("a `\\` stands before a wrong character"));
             match key {
                 "model" => calibration.model = word()?,
                 "hash" => {
@@ -175,13 +189,20 @@ impl Calibration {
                     calibration.hash = Some(hash);
                 }
                 "calibrator" => calibration.calibrator = word()?,
+                "equalize" => {
+                    calibration.equalize = match value {
+                        "yes" => true,
+                        "no" => false,
+                        _ => return Err(bad("`equalize` is yes or no")),
+                    }
+                }
                 "samples" => {
                     let n_samples = value.parse().map_err(|_| bad("`samples` is a whole number"))?;
                     calibration.n_samples = n_samples;
                 }
                 _ => {
                     return Err(bad(
-                        "a line begins with model, hash, calibrator, samples, tensor or channels",
+                        "a line begins with model, hash, calibrator, samples, tensor, channels, equalize or wide",
                     ));
                 }
             }
@@ -266,6 +287,8 @@ mod tests {
                 "x".to_string(),
                 Channels { means: vec![-0.5, 0.0], roots: vec![1.0, 0.25], largest: vec![2.5, 1e-30] },
             )],
+            equalize: true,
+            wide: vec!["block\tone/fc".to_string(), "last".to_string()],
         }
     }
 
@@ -275,7 +298,8 @@ mod tests {
         let text = format!(
             "planish calibration 1\n# {FIELDS}\nmodel\tnet\nhash\t{hash}\ncalibrator\tentropy\nsamples\t500\n\
              tensor\tx\t-2.5\t1.0\t2.25\ntensor\t/layer one/Conv_output:0\t0.0\t1e-30\t1e-30\n\
-             tensor\tzero\t0.0\t0.0\t0.0\nchannels\tx\t-0.5 0.0\t1.0 0.25\t2.5 1e-30\n"
+             tensor\tzero\t0.0\t0.0\t0.0\nchannels\tx\t-0.5 0.0\t1.0 0.25\t2.5 1e-30\n\
+             equalize\tyes\nwide\tblock\\tone/fc\nwide\tlast\n"
         );
         assert_eq!(example().to_text(), text);
         assert_eq!(Calibration::from_text(&text).unwrap(), example());
@@ -304,7 +328,10 @@ mod tests {
             ("samples\t1\nsamples\t1", "`samples` stands in the file twice"),
             ("hash\tabc", "a hash is 64 hexadecimal digits"),
             (&format!("hash\t{}é", &hash[2..]), "a hash is 64 hexadecimal digits"),
-            ("shape\t1", "a line begins with model, hash, calibrator, samples, tensor or channels"),
+            ("shape\t1", "a line begins with model, hash, calibrator, samples, tensor, channels, equalize or wide"),
+            ("equalize\tmaybe", "`equalize` is yes or no"),
+            ("equalize\tyes\nequalize\tno", "`equalize` stands in the file twice"),
+            ("wide\t\\x", "a `\\` stands before a wrong character"),
             (
                 "channels\tx\t1 2\t1 2",
                 "channels have a name, means, roots of mean squares and largest magnitudes",
@@ -368,6 +395,8 @@ mod tests {
             numbers in proptest::collection::vec((any::<f32>(), any::<f32>(), any::<f32>()), 8),
             model in ".{0,8}",
             calibrator in ".{0,8}",
+            wide in proptest::collection::vec(".{0,8}", 0..3),
+            equalize in any::<bool>(),
         ) {
             let finite = |number: f32| if number.is_finite() { number } else { 0.5 };
             let range = |&(a, b, c): &(f32, f32, f32)| {
@@ -376,7 +405,7 @@ mod tests {
             };
             let ranges = names.into_iter().zip(numbers.iter().map(range)).collect();
             let calibration =
-                Calibration { model, hash: Some([9; 32]), calibrator, n_samples: 1, ranges, channels: Vec::new() };
+                Calibration { model, hash: Some([9; 32]), calibrator, n_samples: 1, ranges, channels: Vec::new(), equalize, wide };
             prop_assert_eq!(&Calibration::from_text(&calibration.to_text()).unwrap(), &calibration);
         }
     }

@@ -76,7 +76,7 @@ impl fmt::Display for Calibrator {
     }
 }
 
-/// As it is written, and as users name them: `percentile` alone is the usual one.
+/// As it is written, and as users name them: `percentile` alone is the usual one, `percentile:99.9` another.
 impl FromStr for Calibrator {
     type Err = CalibrationError;
 
@@ -92,7 +92,8 @@ impl FromStr for Calibrator {
             "percentile" => Ok(Calibrator::Percentile(DEFAULT_PERCENTILE)),
             "best" => Ok(Calibrator::Best),
             _ => {
-                let percent = text.strip_prefix("percentile ").ok_or_else(unknown)?;
+                let percent = text.strip_prefix("percentile").ok_or_else(unknown)?;
+                let percent = percent.strip_prefix([' ', ':']).ok_or_else(unknown)?;
                 Calibrator::percentile(percent.parse().map_err(|_| unknown())?)
             }
         }
@@ -240,7 +241,8 @@ mod tests {
             assert_eq!(calibrator.to_string().parse::<Calibrator>().unwrap(), calibrator);
         }
         assert_eq!("percentile".parse::<Calibrator>().unwrap(), Calibrator::Percentile(99.99));
-        for text in ["", "kl", "percentile 0", "percentile 101", "percentile x", "percentile NaN"] {
+        assert_eq!("percentile:99.9".parse::<Calibrator>().unwrap(), Calibrator::Percentile(99.9));
+        for text in ["", "kl", "percentiles", "percentile 0", "percentile 101", "percentile x", "percentile NaN"] {
             assert!(text.parse::<Calibrator>().is_err(), "{text}");
         }
     }

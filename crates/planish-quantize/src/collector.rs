@@ -148,6 +148,15 @@ impl Collector {
         self.tensors.iter().map(|tensor| self.calibrator.threshold(&tensor.observer)).collect()
     }
 
+    /// The ranges of all tensors as this calibrator finds them, whichever the collector is for.
+    pub fn ranges_by(&self, calibrator: Calibrator) -> Vec<(String, Range)> {
+        let of = |tensor: &Watched| {
+            let (min, max) = tensor.observer.range().filter(|_| tensor.infinite.is_none())?;
+            Some((tensor.name.clone(), Range { min, max, threshold: calibrator.threshold(&tensor.observer) }))
+        };
+        self.tensors.iter().filter_map(of).collect()
+    }
+
     /// The calibration of the model with this name and hash.
     pub fn finish(self, model: &str, hash: Option<[u8; 32]>) -> Result<Collected, CalibrationError> {
         if self.n_samples == 0 {
@@ -161,8 +170,7 @@ impl Collector {
             hash,
             calibrator: self.calibrator.to_string(),
             n_samples: self.n_samples as u64,
-            ranges: Vec::new(),
-            channels: Vec::new(),
+            ..Calibration::default()
         };
         let seen = |(name, observer): (String, ChannelObserver)| Some((name, observer.channels()?));
         calibration.channels = self.channels.into_iter().filter_map(seen).collect();
@@ -249,6 +257,8 @@ mod tests {
             collector.observe("empty", &[]).unwrap();
             collector.end_run(1);
         }
+        // Of one value or none, all calibrators say the same.
+        let by_another = collector.ranges_by(Calibrator::Percentile(100.0));
         let collected = collector.finish("m", Some([7; 32])).unwrap();
         let range = |min, max, threshold| Range { min, max, threshold };
         let expected = [
@@ -257,6 +267,7 @@ mod tests {
             ("a".to_string(), range(0.0, 0.0, 0.0)),
         ];
         assert_eq!(collected.calibration.ranges, expected);
+        assert_eq!(by_another, expected);
         assert_eq!(collected.calibration.n_samples, 3);
         assert!(collected.notes()[0].starts_with("3 samples are too few"), "{:?}", collected.notes());
     }

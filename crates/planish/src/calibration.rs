@@ -18,6 +18,8 @@ use crate::model::Model;
 use crate::shapes::{self, Sizes};
 use crate::{Builder, Device, Engine, Error, ErrorKind};
 
+mod measured;
+
 /// The inputs of one run, by name.
 /// [`CalibrationBuilder`] has an example, and `io::Samples` reads them from files.
 #[derive(Clone, Debug)]
@@ -66,6 +68,7 @@ pub struct CalibrationBuilder {
     model: Model,
     device: Device,
     calibrator: Calibrator,
+    measured: bool,
     second_moments: bool,
     options: BuildOptions,
 }
@@ -88,6 +91,7 @@ impl CalibrationBuilder {
             model,
             device: Device::Auto,
             calibrator: Calibrator::default(),
+            measured: false,
             second_moments: false,
             options,
         }
@@ -102,6 +106,33 @@ impl CalibrationBuilder {
     /// How thresholds are found.
     pub fn calibrator(mut self, calibrator: Calibrator) -> CalibrationBuilder {
         self.calibrator = calibrator;
+        self
+    }
+
+    /// Whether the calibrator is chosen by what INT8 does to the outputs of the first samples, instead of by
+    /// [`CalibrationBuilder::calibrator`]; whether channels are to be evened out, and which nodes had better read floats,
+    /// is found in the same way. The calibration says all that, and every build by it goes by it.
+    ///
+    /// ```
+    /// use planish::{CalibrationBuilder, DType, Model, NetworkBuilder, Sample, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("two layers");
+    /// let x = net.input("x", DType::F32, "batch,16")?;
+    /// let weights = |n: usize| Tensor::new(&[16, 16], (0..256).map(|i| ((i * n % 13) as f32 - 6.0) / 16.0).collect());
+    /// let hidden = net.linear(x, weights(5)?, None)?;
+    /// let y = net.linear(hidden, weights(7)?, None)?;
+    /// net.output("y", y)?;
+    /// let samples = (0..20).map(|n| {
+    ///     let x = Tensor::new(&[1, 16], (0..16).map(|i| ((i * 3 + n) % 7) as f32 - 3.0).collect())?;
+    ///     Ok(Sample::new(vec![("x".to_string(), x)], 1))
+    /// });
+    /// let model = Model::from_network(net)?;
+    /// let calibration = CalibrationBuilder::from_model(model).threads(1).measured(true).run(samples)?;
+    /// assert!(calibration.notes().iter().any(|note| note.starts_with("--calibrator auto took ")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn measured(mut self, wanted: bool) -> CalibrationBuilder {
+        self.measured = wanted;
         self
     }
 
@@ -156,22 +187,33 @@ impl CalibrationBuilder {
         let (name, hash) = (self.model.graph().name.clone(), self.model.hash());
         let progress = self.options.progress.clone();
         let calibrator = self.calibrator;
+        let mut trials = self.measured.then(|| measured::Trials::new(&self));
         let mut samples = samples.into_iter();
         let n_samples = samples.size_hint().1.unwrap_or(0);
         let mut collector = Collector::new(calibrator);
         if let Some(first) = samples.next().transpose()? {
             let mut watched = Watched::build(self, &first)?;
             watched.run(&first, &mut collector)?;
+            trials.iter_mut().for_each(|trials| trials.keep(&first));
             for sample in samples {
                 if let Some(progress) = &progress {
                     progress("calibrate", collector.n_samples(), n_samples.max(collector.n_samples()));
                 }
-                watched.run(&sample?, &mut collector)?;
+                let sample = sample?;
+                watched.run(&sample, &mut collector)?;
+                trials.iter_mut().for_each(|trials| trials.keep(&sample));
             }
         }
+        let candidates = trials.as_ref().map_or_else(Vec::new, |_| measured::candidates(&collector));
         let collected = collector.finish(&name, Some(hash)).map_err(of_calibration)?;
-        let notes = collected.notes();
-        Ok(Calibration { inner: collected.calibration, moments: Arc::new(collected.moments), notes })
+        let mut notes = collected.notes();
+        let mut inner = collected.calibration;
+        if let Some(trials) = trials {
+            let settled = trials.settle(inner, candidates)?;
+            inner = settled.calibration;
+            notes.extend(settled.note);
+        }
+        Ok(Calibration { inner, moments: Arc::new(collected.moments), notes })
     }
 }
 
@@ -316,8 +358,7 @@ pub struct Calibration {
 impl Calibration {
     /// Reads a calibration: Planish's own, or a calibration cache of TensorRT.
     pub fn open(path: impl AsRef<Path>) -> Result<Calibration, Error> {
-        let inner = planish_quantize::Calibration::open(path).map_err(of_calibration)?;
-        Ok(Calibration { inner, moments: Arc::default(), notes: Vec::new() })
+        planish_quantize::Calibration::open(path).map(Calibration::of).map_err(of_calibration)
     }
 
     /// Reads a calibration from the text of such a file.
@@ -329,8 +370,12 @@ impl Calibration {
     /// # Ok::<(), planish::Error>(())
     /// ```
     pub fn from_text(text: &str) -> Result<Calibration, Error> {
-        let inner = planish_quantize::Calibration::from_text(text).map_err(of_calibration)?;
-        Ok(Calibration { inner, moments: Arc::default(), notes: Vec::new() })
+        planish_quantize::Calibration::from_text(text).map(Calibration::of).map_err(of_calibration)
+    }
+
+    /// What a file has, and nothing beside it.
+    fn of(inner: planish_quantize::Calibration) -> Calibration {
+        Calibration { inner, moments: Arc::default(), notes: Vec::new() }
     }
 
     /// The text of TensorRT's calibration cache.
@@ -379,6 +424,13 @@ impl Calibration {
         options.ranges = self.inner.ranges.iter().map(range).collect();
         options.channels = self.inner.channels.iter().cloned().collect();
         options.moments = self.moments.clone();
+        options.equalize |= self.inner.equalize;
+        options.imprecise_nodes.clone_from(&self.inner.wide);
+    }
+
+    /// Whether builds even channels out by it, and the nodes that they let read floats.
+    pub fn advice(&self) -> (bool, &[String]) {
+        (self.inner.equalize, &self.inner.wide)
     }
 
     /// How thresholds were found.

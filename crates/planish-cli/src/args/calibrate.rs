@@ -25,10 +25,11 @@ pub(crate) struct Calibrate {
     /// Use at most this many samples, evenly spaced
     #[arg(long, alias = "calib-samples", value_name = "N", default_value_t = 500)]
     pub(crate) samples: usize,
-    /// How thresholds are found: entropy (Kullback-Leibler divergence), minmax (nothing is clipped), percentile, or best
-    /// (least squared error)
-    #[arg(long, value_name = "CALIBRATOR", default_value = "entropy")]
-    pub(crate) calibrator: planish::Calibrator,
+    /// How thresholds are found: entropy (Kullback-Leibler divergence), minmax (nothing is clipped), percentile, best (least
+    /// squared error), or auto: whichever costs the outputs of eight samples least, channels evened out and nodes left in
+    /// floats where that is much less
+    #[arg(long, value_name = "CALIBRATOR", default_value = "auto", value_parser = crate::load::asked_calibrator)]
+    pub(crate) calibrator: AskedCalibrator,
     /// The percentage of magnitudes that --calibrator percentile keeps [default: 99.99]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) percentile: Option<f64>,
@@ -44,6 +45,14 @@ pub(crate) struct Calibrate {
     pub(crate) json: Json,
 }
 
+/// A calibrator, or that it is to be found.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) enum AskedCalibrator {
+    #[default]
+    Auto,
+    Named(planish::Calibrator),
+}
+
 /// Where the ranges of a model's values come from, for layers of integers.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Calibrating {
@@ -54,9 +63,9 @@ pub(crate) struct Calibrating {
     /// Calibrate with at most this many samples, evenly spaced
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) calib_samples: usize,
-    /// How thresholds are found: entropy, minmax, percentile or best
-    #[arg(long, value_name = "CALIBRATOR", default_value = "entropy")]
-    pub(crate) calibrator: planish::Calibrator,
+    /// How thresholds are found: entropy, minmax, percentile, best, or auto: whichever costs the outputs least
+    #[arg(long, value_name = "CALIBRATOR", default_value = "auto", value_parser = crate::load::asked_calibrator)]
+    pub(crate) calibrator: AskedCalibrator,
     #[command(flatten)]
     pub(crate) pixels: Pixels,
 }

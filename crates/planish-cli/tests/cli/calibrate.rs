@@ -123,7 +123,7 @@ fn what_cannot_be_calibrated_is_refused_in_one_line() {
     calibrate(&["--data", &data, "--samples", "0"], "0 samples calibrate nothing; 100 to 500 are usual");
     calibrate(
         &["--data", &data, "--percentile", "99"],
-        "--percentile is for --calibrator percentile, entropy has none",
+        "--percentile is for --calibrator percentile, auto has none",
     );
     calibrate(
         &["--data", &data, "--calibrator", "percentile", "--percentile", "101"],

@@ -60,6 +60,8 @@ pub struct Quantize {
     pub int8_layers: Vec<String>,
     /// Names of layers that stay wide, since integers were measured to make them no faster.
     pub wide_layers: Vec<String>,
+    /// Names of nodes that read floats, since 8 bits were measured to cost too much there.
+    pub imprecise_nodes: Vec<String>,
 }
 
 /// Which layers a backend has integer kernels for.

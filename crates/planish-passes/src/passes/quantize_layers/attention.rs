@@ -8,7 +8,7 @@ use planish_op::{Attention, Op};
 use planish_tensor::DType;
 
 use super::Quantize;
-use super::choice::{NOT_FASTER, quantization};
+use super::choice::{IMPRECISE, NOT_FASTER, is_imprecise, quantization};
 use crate::names::matches;
 use crate::quantization::{Quantization, moved_inputs_of};
 use crate::view::View;
@@ -33,6 +33,9 @@ pub(super) fn operands(
     }
     if options.wide_layers.iter().any(|name| name == cx.label(node)) {
         return Err(NOT_FASTER.to_string());
+    }
+    if is_imprecise(options, cx.label(node)) {
+        return Err(IMPRECISE.to_string());
     }
     let others = node.inputs.iter().skip(4).chain(node.outputs.iter().skip(1)).flatten().count();
     if others > 0 {

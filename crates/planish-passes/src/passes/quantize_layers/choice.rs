@@ -23,6 +23,15 @@ pub(crate) const NOT_FASTER: &str = "integers were measured to make it no faster
 /// A part of a concatenation that others read too takes over a scale of at most so many times its own: a bit is lost.
 const MAX_COARSER: f32 = 2.0;
 
+/// Why a layer stays wide that a calibration names.
+pub(super) const IMPRECISE: &str = "the calibration measured that 8 bits cost too much there";
+
+/// Whether a calibration wants a node to read floats, and the user does not want it to read integers.
+pub(super) fn is_imprecise(options: &Quantize, label: &str) -> bool {
+    options.imprecise_nodes.iter().any(|name| name == label)
+        && !options.int8_layers.iter().any(|pattern| matches(pattern, label))
+}
+
 /// What is quantized.
 pub(super) struct Choice {
     /// The type of the integers.
@@ -42,8 +51,10 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn new(cx: &View<'_>, options: &Quantize) -> Choice {
-        let is_named =
-            |node: &Node| options.fp32_layers.iter().any(|pattern| matches(pattern, cx.label(node)));
+        let is_named = |node: &Node| {
+            let label = cx.label(node);
+            options.fp32_layers.iter().any(|pattern| matches(pattern, label)) || is_imprecise(options, label)
+        };
         let named = cx.graph().nodes().filter(|(_, node)| !is_product(&node.op) && is_named(node));
         let mut choice = Choice {
             activations: options.activations,
@@ -143,6 +154,9 @@ fn layer(cx: &View<'_>, options: &Quantize, node: &Node, leads_on: bool) -> Resu
     }
     if options.wide_layers.iter().any(|name| name == cx.label(node)) {
         return Err(NOT_FASTER.to_string());
+    }
+    if is_imprecise(options, cx.label(node)) {
+        return Err(IMPRECISE.to_string());
     }
     let (Some(data), Some(weights)) = (cx.input(node, 0), cx.constant_input(node, 1)) else {
         return Err("its second factor is not constant".to_string());

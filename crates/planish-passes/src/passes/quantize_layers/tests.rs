@@ -22,6 +22,7 @@ pub(super) fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
         fp32_layers: vec!["keep*".to_string()],
         int8_layers: vec!["tail*".to_string()],
         wide_layers: Vec::new(),
+        imprecise_nodes: Vec::new(),
     }
 }
 
@@ -497,7 +498,24 @@ fn attention_reads_what_one_product_makes_by_floats_of_8_bits() {
     // Where it was measured to be no faster, or nothing is known of what it reads, it reads floats.
     let wide = Quantize { wide_layers: vec!["attend".to_string()], ..low() };
     let unknown = Quantize { ranges: options(&[("x", -1.0, 1.0), ("a", -1.0, 1.0)]).ranges, ..low() };
-    for by in [wide, unknown] {
+    let imprecise = Quantize { imprecise_nodes: vec!["attend".to_string()], ..low() };
+    for by in [wide, unknown, imprecise] {
         assert!(shown(by, &text).0.contains("a = Attention(q, k, u)"));
     }
+}
+
+#[test]
+fn nodes_that_a_calibration_names_read_floats() {
+    let text = format!(
+        "{WEIGHTS}{OTHERS}input %x: f32[1,4,8,8] {}{}%s: f32[1,4,8,8] = Add(%b, %x) \"sum\" \
+         %y: f32[1,4,8,8] = Conv(%s, %u) \"tail\" output %y",
+        conv("a", "x", "first"),
+        conv("b", "a", "second")
+    );
+    let ranges = [("x", -1.0, 1.0), ("a", -1.0, 1.0), ("b", -1.0, 1.0), ("s", -1.0, 1.0)];
+    let by = || Quantize { imprecise_nodes: vec!["second".to_string()], ..options(&ranges) };
+    check_nodes(by(), &text, expect![[r#""#]]);
+    // Who asks for integers by name gets them.
+    let asked = Quantize { int8_layers: vec!["sec*".to_string()], ..by() };
+    assert!(shown(asked, &text).0.contains("b = Conv(a.dequantize"));
 }
