@@ -43,7 +43,7 @@ def arguments():
     parser.add_argument("--fashion-mnist", default=FASHION, help="the folder of Debian's package")
     parser.add_argument("--work", help="a folder that keeps inputs and plans between calls")
     parser.add_argument("--build", default="", metavar="ARGS", help="more for `planish build` and `planish quantize` in INT8")
-    parser.add_argument("--calibrator", default="entropy")
+    parser.add_argument("--calibrator", default="auto")
     parser.add_argument("--ways", help="of the row minilm, some of its ways only, by their names")
     parser.add_argument("--no-peer", action="store_true", help="leave ONNX Runtime out")
     parser.add_argument("--planish", help="the planish binary")
@@ -93,7 +93,7 @@ class Bench:
         given = ["--calib", ranges, "--calibrator", self.args.calibrator, *self.args.build.split(), *more]
         plan, notes = self.plan(model, tag, ["--precision", "int8", *given])
         for note in notes.splitlines():
-            if "multiplications" in note or "evened" in note:
+            if "multiplications" in note or "evened" in note or "auto took" in note:
                 print(f"  {note}")
         portable = self.path(f"{os.path.basename(model)[:-5]}.{tag}.onnx")
         call([self.planish, "quantize", model, *given, "-o", portable], 1800)

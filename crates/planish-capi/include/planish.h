@@ -525,7 +525,7 @@ void planish_builder_free(struct PlanishBuilder *builder);
 
 /**
  * Runs a model over batches and finds the ranges of its activations. `calibrator` is `entropy` (as NULL), `minmax`,
- * `percentile:99.99` or `best`; `device` is as for `planish_builder_set`.
+ * `percentile:99.99`, `best`, or `auto`, whichever costs the outputs least; `device` is as for `planish_builder_set`.
  *
  * The caller sees to it that
  * `model` is one; the texts are NULL or end in a NUL; `next` may be called with `user`; `*calibration` may be written.

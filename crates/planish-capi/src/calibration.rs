@@ -95,7 +95,7 @@ impl Iterator for Batches<'_> {
 }
 
 /// Runs a model over batches and finds the ranges of its activations. `calibrator` is `entropy` (as NULL), `minmax`,
-/// `percentile:99.99`, `best`, or `auto` for whichever costs the outputs least; `device` is as for `planish_builder_set`.
+/// `percentile:99.99`, `best`, or `auto`, whichever costs the outputs least; `device` is as for `planish_builder_set`.
 ///
 /// # Safety
 /// `model` is one; the texts are NULL or end in a NUL; `next` may be called with `user`; `*calibration` may be written.

@@ -399,7 +399,8 @@ pub(crate) struct Evening {
 
 impl Evening {
     pub(crate) fn set(&self, options: &mut planish::BuildOptions) {
-        options.equalize = self.equalize;
+        // A calibration may have asked for it, too.
+        options.equalize |= self.equalize;
         options.correct_biases = !self.no_bias_correction;
     }
 }

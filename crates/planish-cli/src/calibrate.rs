@@ -109,7 +109,12 @@ pub(crate) fn for_certificate(args: &Calibrating, model: &Model) -> Result<Vec<S
 }
 
 /// Calibrates with the samples that the arguments name.
-fn calibrate(args: &Calibrate, calibrator: AskedCalibrator, model: Model, data: &Path) -> Result<Calibration> {
+fn calibrate(
+    args: &Calibrate,
+    calibrator: AskedCalibrator,
+    model: Model,
+    data: &Path,
+) -> Result<Calibration> {
     load::check_device(args.device)?;
     let samples = Samples::open(data, model.graph(), args.samples, &preprocess(&args.pixels))?;
     run(samples, calibrator, model, (args.device, args.threads), false)

@@ -67,7 +67,10 @@ pub(crate) fn asked_precision(text: &str) -> Result<AskedPrecision, String> {
 pub(crate) fn asked_calibrator(text: &str) -> Result<AskedCalibrator, String> {
     match text {
         "auto" => Ok(AskedCalibrator::Auto),
-        _ => text.parse().map(AskedCalibrator::Named).map_err(|error: planish::CalibrationError| format!("{error}, and auto")),
+        _ => text
+            .parse()
+            .map(AskedCalibrator::Named)
+            .map_err(|error: planish::CalibrationError| format!("{error}, and auto")),
     }
 }
 

@@ -103,6 +103,7 @@ fn quantized(graph: &Graph, activations: DType) -> Graph {
         fp32_layers: Vec::new(),
         int8_layers: vec!["c4".to_string()],
         wide_layers: Vec::new(),
+        imprecise_nodes: Vec::new(),
     });
     pipeline.run(graph.clone(), &Options { verify_each: true, ..Options::default() }).unwrap().0
 }

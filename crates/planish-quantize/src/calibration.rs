@@ -139,7 +139,8 @@ impl Calibration {
         let tensors = self.ranges.iter().map(tensor);
         let equalize = self.equalize.then(|| "equalize\tyes".to_string());
         let wide = self.wide.iter().map(|name| format!("wide\t{}", escape(name)));
-        let lines = header.chain(tensors).chain(self.channels.iter().map(channels)).chain(equalize).chain(wide);
+        let lines =
+            header.chain(tensors).chain(self.channels.iter().map(channels)).chain(equalize).chain(wide);
         FORMAT.text(FIELDS, lines)
     }
 
@@ -328,7 +329,10 @@ mod tests {
             ("samples\t1\nsamples\t1", "`samples` stands in the file twice"),
             ("hash\tabc", "a hash is 64 hexadecimal digits"),
             (&format!("hash\t{}é", &hash[2..]), "a hash is 64 hexadecimal digits"),
-            ("shape\t1", "a line begins with model, hash, calibrator, samples, tensor, channels, equalize or wide"),
+            (
+                "shape\t1",
+                "a line begins with model, hash, calibrator, samples, tensor, channels, equalize or wide",
+            ),
             ("equalize\tmaybe", "`equalize` is yes or no"),
             ("equalize\tyes\nequalize\tno", "`equalize` stands in the file twice"),
             ("wide\t\\x", "a `\\` stands before a wrong character"),

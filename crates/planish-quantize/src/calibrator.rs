@@ -242,7 +242,9 @@ mod tests {
         }
         assert_eq!("percentile".parse::<Calibrator>().unwrap(), Calibrator::Percentile(99.99));
         assert_eq!("percentile:99.9".parse::<Calibrator>().unwrap(), Calibrator::Percentile(99.9));
-        for text in ["", "kl", "percentiles", "percentile 0", "percentile 101", "percentile x", "percentile NaN"] {
+        for text in
+            ["", "kl", "percentiles", "percentile 0", "percentile 101", "percentile x", "percentile NaN"]
+        {
             assert!(text.parse::<Calibrator>().is_err(), "{text}");
         }
     }

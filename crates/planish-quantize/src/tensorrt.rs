@@ -67,14 +67,7 @@ impl Calibration {
             }
             ranges.push((name.to_string(), Range { min: -threshold, max: threshold, threshold }));
         }
-        Ok(Calibration {
-            model: String::new(),
-            hash: None,
-            calibrator,
-            n_samples: 0,
-            ranges,
-            channels: Vec::new(),
-        })
+        Ok(Calibration { calibrator, ranges, ..Calibration::default() })
     }
 }
 

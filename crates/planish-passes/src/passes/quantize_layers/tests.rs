@@ -514,7 +514,21 @@ fn nodes_that_a_calibration_names_read_floats() {
     );
     let ranges = [("x", -1.0, 1.0), ("a", -1.0, 1.0), ("b", -1.0, 1.0), ("s", -1.0, 1.0)];
     let by = || Quantize { imprecise_nodes: vec!["second".to_string()], ..options(&ranges) };
-    check_nodes(by(), &text, expect![[r#""#]]);
+    check_nodes(
+        by(),
+        &text,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0079 from 128
+        x.dequantize = DequantizeLinear(x.quantize)
+        a = Conv(x.dequantize, w.dequantize)
+        b = Conv(a)
+        s = Add(b, x.dequantize)
+        s.quantize = QuantizeLinear(s) by 0.0079 from 128
+        s.dequantize = DequantizeLinear(s.quantize)
+        y = Conv(s.dequantize, u.dequantize)
+        refused at second: the calibration measured that 8 bits cost too much there
+    "#]],
+    );
     // Who asks for integers by name gets them.
     let asked = Quantize { int8_layers: vec!["sec*".to_string()], ..by() };
     assert!(shown(asked, &text).0.contains("b = Conv(a.dequantize"));
