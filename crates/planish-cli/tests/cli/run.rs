@@ -113,6 +113,16 @@ fn one_name_for_two_sizes_is_noted_and_run() {
 }
 
 #[test]
+fn more_threads_than_plans_take_are_refused() {
+    let folder = Folder::new("threads");
+    let linear = folder.put("linear.onnx", &linear());
+    let says = "invalid value '4097' for '--threads <N>': at most 4096 threads can be; try --help";
+    for command in ["run", "bench", "build"] {
+        fails(&folder, &[command, &linear, "--threads", "4097"], 2, says);
+    }
+}
+
+#[test]
 fn an_archive_without_arrays_is_no_input() {
     let folder = Folder::new("no_arrays");
     let linear = folder.put("linear.onnx", &linear());
