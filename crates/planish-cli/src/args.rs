@@ -335,7 +335,7 @@ pub(crate) struct RunWith {
     #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
     pub(crate) precision: planish::Precision,
     /// CPU threads; all that this process may use if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::load::threads)]
     pub(crate) threads: Option<usize>,
     /// Do not use the plan cache: always build, and keep nothing
     #[arg(long)]
@@ -468,7 +468,7 @@ pub(crate) struct Building {
     #[arg(long = "shape-profile", value_name = "PROFILE")]
     pub(crate) profiles: Vec<String>,
     /// CPU threads to tune for and to run with; all that this process may use if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::load::threads)]
     pub(crate) threads: Option<usize>,
     /// Tuning effort: 0 chooses kernels by the cost model, 1 to 5 measure more and more candidates
     #[arg(long, value_name = "0..5", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=5))]

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use planish::{Bundle, Device, Plan};
 use serde_json::json;
 
@@ -15,6 +15,12 @@ pub(crate) fn command(args: &args::Bundle, out: &mut dyn Write) -> Result<Answer
     let inputs: Vec<&Path> = args.plans.iter().map(AsRef::as_ref).collect();
     files::check_target(&args.output, Kind::Plan, &inputs)?;
     let plans = args.plans.iter().map(Plan::open).collect::<Result<Vec<_>, _>>()?;
+    if let Some((_, path)) = plans.iter().zip(&args.plans).find(|(plan, _)| plan.is_stripped()) {
+        bail!(
+            "{} was stripped of its weights; fill it again with `planish refit STRIPPED.plan MODEL.onnx -o FULL.plan`",
+            path.display()
+        );
+    }
     let n_alone: u64 = plans.iter().map(Plan::file_bytes).sum::<Result<u64, _>>()?;
     let n_bytes = write(&plans, args.packed, &args.output)?;
     if !args.json.replaces_tables() {

@@ -10,7 +10,7 @@ use planish::onnx::{self, DataType, TensorData};
 use planish::{Bytes, Tensor};
 use serde_json::{Value, json};
 
-use crate::args::{Backend, Run};
+use crate::args::{Backend, Bordering, Run};
 use crate::compare::NamedOutputs;
 use crate::files::{self, Kind};
 use crate::{load, say_note};
@@ -86,6 +86,18 @@ impl Capture {
             files.push(("inputs.npz".to_string(), read(path)?));
             arguments.extend(["--inputs".to_string(), format!("{HERE}inputs.npz")]);
         }
+        for (number, text) in args.border.post.iter().enumerate() {
+            let text = match text.split_once("labels=") {
+                Some((before, rest)) => {
+                    let (path, after) = rest.find(',').map_or((rest, ""), |comma| rest.split_at(comma));
+                    let file = format!("labels_{number}.txt");
+                    files.push((file.clone(), read(Path::new(path))?));
+                    format!("{before}labels={HERE}{file}{after}")
+                }
+                None => text.clone(),
+            };
+            arguments.extend(["--post".to_string(), text]);
+        }
         for (number, text) in args.input.iter().enumerate() {
             let Some((name, path)) = text.split_once('=') else { continue };
             let path = PathBuf::from(path);
@@ -113,7 +125,9 @@ impl Capture {
     }
 
     pub(crate) fn open(path: &Path) -> Result<Capture> {
-        let arrays = npy::read_archive(path, &npy::accept_all)?;
+        let arrays = npy::read_archive(path, &npy::accept_all).with_context(|| {
+            format!("{} is no captured run; `planish run --capture` makes them", path.display())
+        })?;
         let mut capture = Capture { about: Value::Null, files: Vec::new(), outputs: Vec::new() };
         for (name, tensor) in arrays {
             match name.strip_prefix(OUTPUT) {
@@ -150,21 +164,64 @@ impl Capture {
         Ok(())
     }
 
-    /// The arguments of `planish run`, for files that were unpacked to this folder.
-    pub(crate) fn arguments(&self, folder: &Path) -> Vec<String> {
-        let here = |text: &str| {
+    /// The arguments of `planish run`, for files that were unpacked to this folder. A capture may come from anybody: its
+    /// options are those that captures have, and its files are its own.
+    pub(crate) fn arguments(&self, folder: &Path) -> Result<Vec<String>> {
+        let here = |text: &str, must: bool| -> Result<String> {
             let (name, file) = match text.split_once(HERE) {
                 Some((name, file)) if name.is_empty() || name.ends_with('=') => (name, file),
-                _ => return text.to_string(),
+                _ if must => bail!("the capture names a file that it does not hold: `{text}`"),
+                _ => return Ok(text.to_string()),
             };
-            format!("{name}{}", folder.join(file).display())
+            let (file, after) = file.find(',').map_or((file, ""), |comma| file.split_at(comma));
+            if !self.files.iter().any(|(name, _)| name == file) {
+                bail!("the capture names a file that it does not hold: `{file}`");
+            }
+            Ok(format!("{name}{}{after}", folder.join(file).display()))
         };
         let list = self.about["arguments"].as_array().into_iter().flatten();
-        list.filter_map(Value::as_str).map(here).collect()
+        let mut words = list.map(|word| word.as_str().context("an argument of the capture is no text"));
+        let model = words.next().context("the capture names no model")??;
+        let mut list = vec![here(model, true)?];
+        while let Some(option) = words.next().transpose()? {
+            if option == "--no-winograd" {
+                list.push(option.to_string());
+                continue;
+            }
+            if !VALUED.contains(&option) {
+                bail!("a captured run has no argument `{option}`");
+            }
+            let value = words.next().with_context(|| format!("the captured {option} has no value"))??;
+            // `--option=value` in one word, since a value may begin with a dash.
+            let names_file =
+                matches!(option, "--input" | "--inputs") || option == "--post" && value.contains("labels=");
+            list.push(format!("{option}={}", here(value, names_file)?));
+        }
+        Ok(list)
     }
 }
 
-/// All options of a run but its files.
+/// The options of a captured run that take a value.
+const VALUED: [&str; 16] = [
+    "--backend",
+    "--device",
+    "--precision",
+    "--random",
+    "--shapes",
+    "--threads",
+    "--tune-level",
+    "--dump-tensors",
+    "--max-trips",
+    "--max-memory",
+    "--io",
+    "--pre",
+    "--post",
+    "--state",
+    "--inputs",
+    "--input",
+];
+
+/// All options of a run but those with files.
 fn options(args: &Run) -> Vec<String> {
     let mut list = Vec::new();
     let mut add = |name: &str, value: String| list.extend([format!("--{name}"), value]);
@@ -184,6 +241,10 @@ fn options(args: &Run) -> Vec<String> {
     args.dump_tensors.iter().for_each(|glob| add("dump-tensors", glob.clone()));
     args.with.opening.max_trips.into_iter().for_each(|n| add("max-trips", n.to_string()));
     args.with.opening.max_memory.into_iter().for_each(|n| add("max-memory", n.to_string()));
+    let Bordering { io, pre, state, .. } = &args.border;
+    for (name, texts) in [("io", io), ("pre", pre), ("state", state)] {
+        texts.iter().for_each(|text| list.extend([format!("--{name}"), text.clone()]));
+    }
     list.extend(args.no_winograd.then(|| "--no-winograd".to_string()));
     list
 }

@@ -284,6 +284,15 @@ fn cached(
     Ok(plan)
 }
 
+/// More threads than plans take.
+const MAX_THREADS: usize = 4096;
+
+/// Reads `--threads`.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    let number = text.parse().map_err(|_| format!("`{text}` is not a number of threads"))?;
+    if number <= MAX_THREADS { Ok(number) } else { Err(format!("at most {MAX_THREADS} threads can be")) }
+}
+
 /// Reads `4G`, `512M`, `64K` or a number of bytes.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a number of bytes; give 4G, 512M, 64K or bytes");

@@ -301,7 +301,8 @@ fn check_target(path: &Path, args: &Run) -> Result<()> {
         path.display()
     );
     if !has_extension(path, "npz") {
-        ensure!(!path.is_file(), "cannot write into {}: it is a file, not a folder", path.display());
+        let is_free = path.is_dir() || !path.exists();
+        ensure!(is_free, "cannot write into {}: it is a file, not a folder", path.display());
         return Ok(());
     }
     let mut given = vec![args.model.as_path()];

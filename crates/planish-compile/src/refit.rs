@@ -13,7 +13,7 @@ use std::sync::Arc;
 use planish_ir::{Graph, Node, ValueId};
 use planish_kernel::{Backend, Ref};
 use planish_plan::{Check, Outcome, Plan, Profile, Program, Recipe, StepKind, SymbolRange, Weight};
-use planish_tensor::{Bytes, DefaultFloatMode, Tensor};
+use planish_tensor::{Bytes, DefaultFloatMode, Tensor, memory};
 
 use crate::backends::Backends;
 use crate::build::{Optimized, optimize};
@@ -237,7 +237,11 @@ fn own_graph(
 fn stand_ins(plan: &Plan) -> Result<Vec<Tensor>, BuildError> {
     let n_bytes = |weight: &Weight| weight.dtype.bytes_of(&weight.dims).unwrap_or(0);
     let weights = || plan.constants.iter().map(|number| &plan.weights[*number as usize]);
-    let zeros = Bytes::from_vec(vec![0u64; weights().map(n_bytes).max().unwrap_or(0).div_ceil(8)]);
+    // Packed weights say any sizes: nothing has held them against their bytes yet.
+    let most = weights().map(n_bytes).max().unwrap_or(0);
+    let too_large = |_| refused(format!("a weight of {most} bytes is larger than this machine's memory"));
+    memory::fits(most).map_err(too_large)?;
+    let zeros = Bytes::from_vec(vec![0u64; most.div_ceil(8)]);
     let one = |weight: &Weight| {
         let zeros = zeros.slice(0..n_bytes(weight)).ok_or_else(|| refused("its weights have no sizes"))?;
         Tensor::from_bytes(weight.dtype, &weight.dims, zeros).map_err(|error| refused(error.to_string()))

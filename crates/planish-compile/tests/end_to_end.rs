@@ -136,6 +136,31 @@ fn open_sizes_are_checked_where_nothing_becomes_empty() {
     assert!(!is_checked("h=1 "));
 }
 
+/// Below the smallest normal number kernels round to multiples of 2^-149, which is no mistake of theirs.
+#[test]
+fn numbers_too_small_to_be_normal_pass_the_check() {
+    let weight: Vec<String> =
+        (0..108).map(|at| format!("{:.3}", (at * 37 % 101) as f64 / 64.0 - 0.75)).collect();
+    let text = format!(
+        r#"graph "g" {{
+        input %x: f32[2,3,8,8]
+        const %s: f32[] = 1e-45
+        const %z: u8[] = 0
+        const %w: f32[4,3,3,3] = [{}]
+        %q: u8[2,3,8,8] = QuantizeLinear(%x, %s, %z)
+        %d: f32[2,3,8,8] = DequantizeLinear(%q, %s, %z)
+        %y: f32[2,4,6,6] = Conv(%d, %w)
+        output %y
+    }}"#,
+        weight.join(", ")
+    );
+    let graph: Graph = text.parse().unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+    let options = BuildOptions { tune_level: 0, threads: 1, ..BuildOptions::default() };
+    let built = build(&graph, &[backend], &options, &mut TimingCache::default()).unwrap();
+    assert_eq!(built.plan.certificate.state(), CertificateState::Checked);
+}
+
 /// The transpose may be a view of its input in another layout, and with equal sizes nothing but the layout tells
 /// the two apart.
 #[test]

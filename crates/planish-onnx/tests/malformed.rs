@@ -50,6 +50,7 @@ fn other_files_are_named() {
         ("pickle", b"\x80\x02}q\0".into(), NotOnnx, "torch.onnx.export"),
         ("hdf5", b"\x89HDF\r\n\x1a\n".into(), NotOnnx, "Keras"),
         ("npy", b"\x93NUMPY\x01\0".into(), NotOnnx, "NumPy"),
+        ("plan", b"PLANISH\n\x06\0\0\0".into(), NotOnnx, "a plan of Planish"),
         ("gguf", b"GGUF\x03\0\0\0".into(), NotOnnx, "GGUF"),
         ("tflite", b"\x1c\0\0\0TFL3".into(), NotOnnx, "TensorFlow Lite"),
         ("ort", b"\x1c\0\0\0ORTM".into(), NotOnnx, ".ort file"),

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int, c_void};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,9 +30,12 @@ const MAX_FILE: u64 = 1 << 30;
 pub fn read(path: &Path) -> Result<Vec<Plugin>, PluginError> {
     let error = |why: String| PluginError(format!("plugin {}: {why}", path.display()));
     let bytes = planish_files::open(path)
-        .and_then(|file| match file.metadata()?.len() {
-            len if len > MAX_FILE => Err(std::io::Error::other("it has more than 1 GiB")),
-            _ => std::fs::read(path),
+        .and_then(|file| {
+            let mut bytes = Vec::new();
+            match file.take(MAX_FILE + 1).read_to_end(&mut bytes)? as u64 {
+                len if len > MAX_FILE => Err(std::io::Error::other("it has more than 1 GiB")),
+                _ => Ok(bytes),
+            }
         })
         .map_err(|why| error(why.to_string()))?;
     if path.extension().is_some_and(|extension| extension == "cu") {
@@ -46,7 +50,11 @@ pub fn read(path: &Path) -> Result<Vec<Plugin>, PluginError> {
     let whole = path.canonicalize().map_err(|why| error(why.to_string()))?;
     // SAFETY: loading a library runs its code, which is what the caller asks for.
     let library = unsafe { Library::open(Some(&whole), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    let library = library.map_err(|why| error(why.to_string()))?;
+    // The loader's own words, such as "file too short" or "wrong ELF class", stand behind the error.
+    let library = library.map_err(|why| match std::error::Error::source(&why) {
+        Some(reason) => error(format!("{why}: {reason}")),
+        None => error(why.to_string()),
+    })?;
     let found = of_library(&library, path, &bytes);
     // Registered functions live as long as the process.
     std::mem::forget(library);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use planish::record::kernel_of;
-use planish::{Context, ContextOptions, Device, ErrorKind, Session, SlidingWindow};
+use planish::{Context, ContextOptions, Device, ErrorKind, Profile, Session, SlidingWindow, SymbolRange};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -376,6 +376,35 @@ impl Engine {
     #[getter]
     fn inputs(&self) -> Vec<TensorInfo> {
         self.runs.engine.inputs().into_iter().map(TensorInfo::new).collect()
+    }
+
+    /// The sizes that the plan is for: of each profile, the smallest, the usual and the largest shape of every input, -1
+    /// where it leaves a size open. Without profiles a plan runs at any size.
+    ///
+    /// >>> model = planish.Model.parse('graph "g" { input %x: f32[n,4] %y: f32[n,4] = Relu(%x) output %y }')
+    /// >>> planish.build(model, profiles={"x": [(1, 4), (2, 4), (8, 4)]}).engine().profiles
+    /// [{'x': [(1, 4), (2, 4), (8, 4)]}]
+    #[getter]
+    fn profiles<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let profiles = &self.runs.engine.record().header.profiles;
+        let inputs = self.runs.engine.inputs();
+        let bounds: [fn(&SymbolRange) -> i64; 3] = [|range| range.min, |range| range.opt, |range| range.max];
+        let of_profile = |profile: &Profile| {
+            let named = PyDict::new(py);
+            for port in &inputs {
+                let Some(shape) = port.ty.as_tensor().and_then(|tensor| tensor.shape.as_ref()) else {
+                    continue;
+                };
+                let three = bounds.map(|of| {
+                    let size =
+                        |symbol: &str| profile.ranges.iter().find(|range| range.symbol == symbol).map(of);
+                    PyTuple::new(py, shape.iter().map(|dim| dim.eval(&size).unwrap_or(-1)))
+                });
+                named.set_item(&port.name, three.into_iter().collect::<PyResult<Vec<_>>>()?)?;
+            }
+            Ok(named)
+        };
+        profiles.iter().map(of_profile).collect()
     }
 
     /// The model's outputs, in its order.

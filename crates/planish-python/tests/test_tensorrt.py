@@ -54,6 +54,34 @@ def ranges(builder, network, config):
     assert config.add_optimization_profile(profile) == 0
 
 
+def test_profiles_are_told_and_held_to(logger):
+    """Scripts allocate for the largest shape of a profile, and ask whether a shape is taken."""
+
+    def two(builder, network, config):
+        ranges(builder, network, config)
+        wider = builder.create_optimization_profile()
+        wider.set_shape("x", (16, 4), (32, 4), (64, 4))
+        assert config.add_optimization_profile(wider) == 1
+
+    engine = trt.Runtime(logger).deserialize_cuda_engine(built(RELU, logger, two))
+    assert engine.num_optimization_profiles == 2
+    assert [tuple(shape) for shape in engine.get_tensor_profile_shape("x", 0)] == [(1, 4), (2, 4), (8, 4)]
+    assert [tuple(shape) for shape in engine.get_profile_shape(1, 0)] == [(16, 4), (32, 4), (64, 4)]
+    with pytest.raises(IndexError):
+        engine.get_tensor_profile_shape("x", 2)
+    context = engine.create_execution_context()
+    for size, taken in [(8, True), (9, False), (16, True), (65, False), (0, False)]:
+        assert context.set_input_shape("x", (size, 4)) is taken, size
+    severity, told = logger.told[-1]
+    assert severity == trt.ILogger.ERROR and "(0, 4) is outside of the optimization profiles" in told
+    assert tuple(context.get_tensor_shape("x")) == (16, 4)
+    # Without profiles any size runs.
+    engine = trt.Runtime(logger).deserialize_cuda_engine(built(RELU, logger))
+    assert engine.num_optimization_profiles == 1 and engine.engine.profiles == []
+    assert [tuple(shape) for shape in engine.get_tensor_profile_shape("x", 0)] == [(1, 4), (1, 4), (2**31 - 1, 4)]
+    assert engine.create_execution_context().set_input_shape("x", (100, 4))
+
+
 def test_calls_of_version_8(logger):
     engine = trt.Runtime(logger).deserialize_cuda_engine(built(RELU, logger, ranges))
     assert [engine.get_binding_name(i) for i in range(engine.num_bindings)] == ["x", "y"] == list(engine)

@@ -39,7 +39,7 @@ pub(crate) struct Calibrate {
     #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
     pub(crate) device: planish::Device,
     /// CPU threads; all that this process may use if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::load::threads)]
     pub(crate) threads: Option<usize>,
     #[command(flatten)]
     pub(crate) json: Json,

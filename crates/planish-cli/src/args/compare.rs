@@ -52,7 +52,7 @@ pub(crate) struct Compare {
     #[command(flatten)]
     pub(crate) calibrating: Calibrating,
     /// CPU threads; all that this process may use if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::load::threads)]
     pub(crate) threads: Option<usize>,
     /// Tuning effort for models that are built first, see `planish build`
     #[arg(long, value_name = "0..5", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=5))]

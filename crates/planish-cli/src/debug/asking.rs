@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::args::Asking;
@@ -15,6 +15,10 @@ pub(super) type Code = i32;
 
 /// What a run that took too long counts as; `timeout` of coreutils says the same.
 pub(super) const TOO_LONG: Code = 124;
+
+/// What sh ends with where it does not find a command, and where it may not run it.
+const NOT_FOUND: Code = 127;
+const NOT_RUNNABLE: Code = 126;
 
 /// How often a running command is looked at.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -32,6 +36,13 @@ pub(super) fn ask(asking: &Asking, file: &Path) -> Result<Code> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for --check")? {
+            // A command that never ran says nothing of the file.
+            let why = match status.code() {
+                Some(NOT_FOUND) => "there is no such command",
+                Some(NOT_RUNNABLE) => "it cannot be executed",
+                _ => "",
+            };
+            ensure!(why.is_empty(), "--check: {why}: `{text}`; --show shows what sh says");
             return Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
         }
         if begun.elapsed() > asking.timeout {
@@ -77,6 +88,12 @@ mod tests {
             show: false,
         };
         let run = |check: &str| ask(&asking(check), Path::new("/")).unwrap();
+        let error = ask(&asking("/nonexistent/command"), Path::new("/")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("--check: there is no such command: `/nonexistent/command '/'`"),
+            "{error}"
+        );
+        assert!(ask(&asking("/etc/passwd"), Path::new("/")).is_err());
         assert_eq!((run("test -d {}"), run("test -f {}"), run("exit 7;")), (0, 1, 7));
         assert_eq!((run("kill -9 $$ #"), run("sleep 20 #")), (137, TOO_LONG));
     }

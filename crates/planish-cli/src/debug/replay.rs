@@ -20,13 +20,13 @@ pub(super) fn command(args: &DebugReplay, out: &mut dyn Write) -> Result<Answer>
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         capture.unpack(folder)?;
-        writeln!(out, "run     planish run {}", capture.arguments(folder).join(" "))?;
+        writeln!(out, "run     planish run {}", capture.arguments(folder)?.join(" "))?;
         return Ok(Answer::Yes);
     }
     let scratch = Scratch::new("replay")?;
     capture.unpack(scratch.path())?;
     let mut words = vec!["planish".to_string(), "run".to_string(), "--no-cache".to_string()];
-    words.extend(capture.arguments(scratch.path()));
+    words.extend(capture.arguments(scratch.path())?);
     let Command::Run(run_args) = Args::try_parse_from(&words).context("the captured arguments")?.command
     else {
         bail!("{} is a capture of another command", args.file.display());

@@ -175,6 +175,59 @@ fn a_run_is_captured_and_replayed() {
 }
 
 #[test]
+fn what_is_done_at_the_border_is_captured() {
+    let folder = Folder::new("capture_border");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (linear, file) = (folder.put("linear.onnx", &linear()), path("run.capture"));
+    let labels = folder.put("labels.txt", b"cat\ndog\n");
+    let post = format!("y:softmax,topk=1,labels={labels}");
+    let border = ["--io", "x:fp16", "--post", &post, "--shapes", "x:4x3", "--random", "5"];
+    succeeds(&[&["run", &linear, "--capture", &file][..], &border].concat());
+    fs::remove_file(&labels).unwrap();
+    let shown = succeeds(&["debug", "replay", &file]).stdout;
+    assert!(shown.contains("reproduced: the same outputs to the last bit"), "{shown}");
+}
+
+#[test]
+fn a_capture_from_elsewhere_does_nothing_but_run() {
+    let folder = Folder::new("capture_forged");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (linear, file, taken) = (linear(), path("run.capture"), path("taken.npz"));
+    let forge = |arguments: Value| {
+        let about = serde_json::json!({ "arguments": arguments, "weights": null, "ended": null });
+        let array = |bytes: &[u8]| planish::Tensor::vector(bytes.to_vec());
+        let arrays = [
+            ("capture.json".to_string(), array(about.to_string().as_bytes())),
+            ("model.onnx".to_string(), array(&linear)),
+        ];
+        planish::io::npy::save_archive(&folder.path("run.capture"), &arrays).unwrap();
+    };
+    let refused = |arguments: Value, why: &str| {
+        forge(arguments);
+        fails(&folder, &["debug", "replay", &file], 2, why);
+        assert!(!folder.path("taken.npz").exists());
+    };
+    let written = serde_json::json!(["@model.onnx", "-o", &taken]);
+    refused(written, "a captured run has no argument `-o`");
+    let report = format!("--json={taken}");
+    refused(
+        serde_json::json!(["@model.onnx", &report]),
+        &format!("a captured run has no argument `{report}`"),
+    );
+    let hidden = serde_json::json!(["@model.onnx", "--random", "1", "--capture", &taken]);
+    refused(hidden, "a captured run has no argument `--capture`");
+    for outside in ["@../secret.npz", "/etc/hostname", "@/etc/hostname"] {
+        let name = outside.trim_start_matches('@');
+        let why = format!("the capture names a file that it does not hold: `{name}`");
+        refused(serde_json::json!(["@model.onnx", "--inputs", outside]), &why);
+        refused(serde_json::json!([outside]), &why);
+    }
+    refused(serde_json::json!(["@model.onnx", "--random"]), "the captured --random has no value");
+    refused(serde_json::json!([3]), "an argument of the capture is no text");
+    refused(serde_json::json!([]), "the capture names no model");
+}
+
+#[test]
 fn values_between_nodes_are_dumped() {
     let folder = Folder::new("dump");
     let linear = folder.put("linear.onnx", &linear());

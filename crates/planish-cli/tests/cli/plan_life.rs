@@ -117,6 +117,13 @@ fn a_stripped_plan_is_filled_again_from_its_model() {
         let line = ended.stderr.lines().last().unwrap();
         assert!(line.contains("stripped of its weights; fill it again with `planish refit "), "{line}");
     }
+    let ended = planish(&["bundle", &stripped, "-o", &path("bundle.plan")]);
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.stderr.starts_with(&format!("error: {stripped} was stripped of its weights; ")),
+        "{}",
+        ended.stderr
+    );
     assert!(succeeds(&["inspect", &stripped]).stdout.contains("weights     left out, "));
     assert_eq!(planish(&["strip", &stripped, "-o", &path("twice.plan")]).code, Some(2));
     // The same model gives the same plan: its certificate and its signature hold again.

@@ -180,6 +180,15 @@ fn a_missing_or_changed_plugin_is_one_line_that_says_what_to_do() {
     refused(&[], &["needs the plugin example.rope::Rope@1 (hash ", "not loaded", "--plugin FILE"]);
     let changed = compiled(&folder, "changed", &rope().replace("1 << 15", "1 << 14"), "include");
     refused(&["--plugin", &changed], &["another one of this name", "build the plan again"]);
+    // The loader's reason is told: of a library that is cut off, or one for another machine.
+    let cut = folder.put("cut.so", b"\x7fELF");
+    let ended = planish(&["plugin", "list", &cut]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(2), 1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("dlopen failed: ") && ended.stderr.contains("too short"),
+        "{}",
+        ended.stderr
+    );
     let newer = compiled(&folder, "newer", &rope().replace("version: 1", "version: 2"), "include");
     refused(&["--plugin", &newer], &["is version 2", "build the plan again"]);
 }

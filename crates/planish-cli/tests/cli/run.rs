@@ -4,7 +4,7 @@ use std::fs;
 
 use planish_onnx::{Attribute, AttributeValue, DataType, Dimension, Graph, Node, ValueInfo};
 
-use crate::{Folder, elements_f32, linear, model, npy_f32, succeeds};
+use crate::{Folder, elements_f32, fails, linear, model, npy_f32, succeeds};
 
 const X: [f32; 3] = [1.0, 0.0, -1.0];
 /// `X` times the weights, plus the bias.
@@ -110,4 +110,24 @@ fn one_name_for_two_sizes_is_noted_and_run() {
                  note: random numbers for `a`, `b`, as with --random 0\n";
     assert_eq!(ended.stderr, notes);
     assert!(ended.stdout.contains("f32[5]"), "{}", ended.stdout);
+}
+
+#[test]
+fn more_threads_than_plans_take_are_refused() {
+    let folder = Folder::new("threads");
+    let linear = folder.put("linear.onnx", &linear());
+    let says = "invalid value '4097' for '--threads <N>': at most 4096 threads can be; try --help";
+    for command in ["run", "bench", "build"] {
+        fails(&folder, &[command, &linear, "--threads", "4097"], 2, says);
+    }
+}
+
+#[test]
+fn an_archive_without_arrays_is_no_input() {
+    let folder = Folder::new("no_arrays");
+    let linear = folder.put("linear.onnx", &linear());
+    planish::io::npy::save_archive(&folder.path("none.npz"), &[]).unwrap();
+    let none = folder.path("none.npz").display().to_string();
+    let says = format!("{none} has no arrays; numpy.savez({none:?}, NAME=array) puts some in");
+    fails(&folder, &["run", &linear, "--inputs", &none], 2, &says);
 }

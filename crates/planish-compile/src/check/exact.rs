@@ -188,7 +188,7 @@ impl<'a> Exact<'a> {
         if is_sum_of_products(op) {
             let magnitudes = run(&|known| known.magnitudes())?;
             let mut slack: Vec<f64> =
-                floats(&magnitudes[0]).iter().map(|terms| terms.abs() * self.allowance.of_terms).collect();
+                floats(&magnitudes[0]).iter().map(|terms| self.allowance.of_sum(*terms)).collect();
             for moved in passed_on(op, operands) {
                 let moved: Vec<Option<&Value>> = moved.iter().map(Option::as_ref).collect();
                 let passed = evaluate(op, &moved, 1).map_err(|error| error.to_string())?;

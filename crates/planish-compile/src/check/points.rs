@@ -86,7 +86,17 @@ pub(super) struct Allowance {
     pub(super) gelu: Approximation,
 }
 
+/// Below the smallest normal number products are rounded to multiples of 2^-149, whatever their size: of a sum of 2^17 of
+/// them this is the most.
+const UNDERFLOW: f64 = 1.0 / (1u128 << 66) as f64 / (1u128 << 67) as f64;
+
 impl Allowance {
+    /// What a sum of products may be off whose terms have these magnitudes together.
+    pub(super) fn of_sum(self, terms: f64) -> f64 {
+        let underflow = if self.of_terms > 0.0 { UNDERFLOW } else { 0.0 };
+        terms.abs() * self.of_terms + underflow
+    }
+
     /// What a GELU made, moved by a share of what the kernel's form of it may be off.
     fn moved_gelu(self, made: Value, argument: Option<&Value>, share: f64) -> Value {
         let (Some(tensor), Some(argument)) = (made.as_tensor(), argument.and_then(Value::as_tensor)) else {
@@ -281,8 +291,7 @@ impl At<'_> {
         let is_moved = operands.iter().flatten().any(|known| known.slack.is_some());
         if is_sum_of_products(&at.op) {
             let magnitudes = run(&|known| known.magnitudes())?;
-            let of_terms = exact.allowance.of_terms;
-            slack = magnitudes.iter().map(|terms| terms.abs() * of_terms).collect();
+            slack = magnitudes.iter().map(|terms| exact.allowance.of_sum(*terms)).collect();
             for operands in passed_on(&at.op, &operands) {
                 let passed = self.at_points(&at.op, &operands, 1, output)?;
                 slack.iter_mut().zip(passed).for_each(|(sum, more)| *sum += more.abs());

@@ -289,7 +289,12 @@ pub(super) fn distance(got: &Value, want: &Value) -> Result<f64, String> {
                     norm += y * y;
                 }
             }
-            Ok(if error == 0.0 { 0.0 } else { (error / norm.max(f64::MIN_POSITIVE)).sqrt() })
+            // Numbers below the smallest normal one have no digits to be relative to.
+            let least = match want.dtype() {
+                DType::F64 => f64::MIN_POSITIVE,
+                _ => want.len() as f64 * f64::from(f32::MIN_POSITIVE).powi(2),
+            };
+            Ok(if error == 0.0 { 0.0 } else { (error / norm.max(least)).sqrt() })
         }
         (Value::Sequence(got), Value::Sequence(want)) if got.len() == want.len() => {
             let mut distances = got.iter().zip(want).map(|(got, want)| distance(got, want));

@@ -20,6 +20,7 @@ const MAGICS: &[(usize, &[u8], &str, &str)] = &[
     (0, b"\x80\x02", "a Python pickle (an old PyTorch file)", "export the model with torch.onnx.export"),
     (0, b"\x89HDF", "an HDF5 file (a Keras model)", "export the model to ONNX with tf2onnx"),
     (0, b"\x93NUMPY", "a NumPy array", "give a model; arrays are its inputs"),
+    (0, b"PLANISH", "a plan of Planish", "give the .onnx file that it was built from"),
     (0, b"GGUF", "a GGUF file", "export the original model to ONNX"),
     (4, b"TFL3", "a TensorFlow Lite model", "convert it with tf2onnx --tflite"),
     (4, b"ORTM", "an ONNX Runtime .ort file", "give the .onnx file that it was made from"),

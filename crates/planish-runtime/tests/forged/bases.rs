@@ -3,7 +3,7 @@
 //! same ones.
 
 use planish::op::Attribute;
-use planish::{Body, Builder, DType, Device, Error, NetworkBuilder, Tensor, Value, Wire};
+use planish::{Body, Builder, DType, Device, Error, Model, NetworkBuilder, Tensor, Value, Wire};
 use planish_plan::{Certificate, Plan};
 use planish_tensor::Shape;
 use planish_testing::Random;
@@ -35,12 +35,17 @@ pub(crate) const BASES: [Base; 16] = [
 ];
 
 impl Base {
+    /// The model that it is built from.
+    pub(crate) fn model(&self) -> Result<Model, Error> {
+        let mut net = Net { inner: NetworkBuilder::new(self.name), n_constants: 0 };
+        (self.network)(&mut net)?;
+        Model::from_network(net.inner)
+    }
+
     /// The plan, by the cost model and for one thread, so that it is the same on every machine of one instruction set;
     /// without Winograd, whose weights no plan stores packed.
     pub(crate) fn plan(&self) -> Result<Plan, Error> {
-        let mut net = Net { inner: NetworkBuilder::new(self.name), n_constants: 0 };
-        (self.network)(&mut net)?;
-        let mut builder = Builder::from_network(net.inner)?.device(Device::Cpu).tune_level(0).threads(1);
+        let mut builder = Builder::from_model(self.model()?).device(Device::Cpu).tune_level(0).threads(1);
         builder.options_mut().verify = false;
         builder.options_mut().winograd = false;
         // Whoever forges a plan leaves out the certificate, which would tell.

@@ -7,6 +7,7 @@
 mod bases;
 mod bodies;
 mod kernels;
+mod life;
 mod mutate;
 mod plugins;
 mod sizes;

@@ -105,7 +105,13 @@ impl Sources<'_> {
         if let Some(path) = self.archive {
             let origin = path.display().to_string();
             let accept = |name: &str, dtype, shape: &[usize]| taken.accept(name, &origin, dtype, shape);
-            for (name, tensor) in npy::read_archive_as(path, &accept, &|name| taken.dtype_of(name))? {
+            let arrays = npy::read_archive_as(path, &accept, &|name| taken.dtype_of(name))?;
+            if arrays.is_empty() {
+                let message =
+                    format!("{origin} has no arrays; numpy.savez({origin:?}, NAME=array) puts some in");
+                return Err(Error::new(ErrorKind::BadFile, message));
+            }
+            for (name, tensor) in arrays {
                 taken.take(&name, tensor, &origin)?;
             }
         }

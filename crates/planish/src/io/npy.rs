@@ -8,7 +8,7 @@
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::Path;
 
-use planish_tensor::{Bytes, DType, Tensor, TensorError, element_count};
+use planish_tensor::{Bytes, DType, Tensor, TensorError, element_count, memory};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
@@ -18,6 +18,8 @@ use crate::{Error, ErrorKind};
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// numpy's own headers have some hundred bytes.
 const MAX_HEADER: usize = 1 << 16;
+/// Bytes of elements that are read before memory is asked for again.
+const FIRST_PIECE: usize = 1 << 26;
 /// Elements begin at a multiple of this.
 const ALIGNMENT: usize = 64;
 
@@ -181,11 +183,16 @@ fn elements(reader: &mut dyn Read, header: &Header) -> Parsed<Tensor> {
     let n = element_count(&header.shape).ok_or_else(too_large)?;
     let width = header.dtype.bits().div_ceil(8);
     let n_bytes = n.checked_mul(width).ok_or_else(too_large)?;
-    // Grown as data comes: a header may promise anything.
     let mut data = Vec::new();
-    reader.take(n_bytes as u64).read_to_end(&mut data).map_err(|error| error.to_string())?;
-    if data.len() != n_bytes {
-        return Err(format!("its header promises {n_bytes} bytes of elements, it has {}", data.len()));
+    // Grown as data comes: a header may promise anything, and what was packed may inflate to it.
+    while data.len() < n_bytes {
+        let more = (n_bytes - data.len()).min(data.len().max(FIRST_PIECE));
+        memory::fits(more).map_err(|_| too_large())?;
+        let read =
+            (&mut *reader).take(more as u64).read_to_end(&mut data).map_err(|error| error.to_string())?;
+        if read < more {
+            return Err(format!("its header promises {n_bytes} bytes of elements, it has {}", data.len()));
+        }
     }
     if header.is_big_endian {
         data.chunks_exact_mut(width).for_each(<[u8]>::reverse);

@@ -25,6 +25,8 @@ pub(crate) struct Page {
 }
 
 fn bad(path: &Path, why: impl std::fmt::Display) -> Error {
+    // What the standard library says of a file that ends too early.
+    let why = why.to_string().replace("failed to fill whole buffer", "it ends too early, and may be cut off");
     Error::new(ErrorKind::BadFile, format!("{} is not a usable TIFF file: {why}", path.display()))
 }
 
@@ -53,7 +55,11 @@ pub(crate) fn pages(
 fn page<R: Read + Seek>(decoder: &mut Decoder<R>) -> Result<Page, String> {
     let (width, height) = decoder.dimensions().map_err(|error| error.to_string())?;
     let (width, height) = (width as usize, height as usize);
-    let n_channels = match decoder.colortype().map_err(|error| error.to_string())? {
+    let color = decoder.colortype().map_err(|error| error.to_string())?;
+    if !matches!(color.bit_depth(), 8 | 16 | 32 | 64) {
+        return Err(format!("its samples have {} bits; save it with 8, 16 or 32", color.bit_depth()));
+    }
+    let n_channels = match color {
         ColorType::Gray(_) => 1,
         ColorType::GrayA(_) => 2,
         ColorType::RGB(_) => 3,
@@ -251,7 +257,32 @@ mod tests {
         let path = file("bad");
         std::fs::write(&path, b"II*\0 and no more").unwrap();
         let error = read(&path).unwrap_err();
-        assert!(error.to_string().contains("is not a usable TIFF file"), "{error}");
+        assert!(
+            error.to_string().ends_with("is not a usable TIFF file: it ends too early, and may be cut off"),
+            "{error}"
+        );
+        // One bit a pixel: a directory of the sizes and of the strip, which is the byte behind it.
+        let entries: [(u16, u16, u32); 8] = [
+            (256, 3, 8),
+            (257, 3, 1),
+            (258, 3, 1),
+            (262, 3, 1),
+            (273, 4, 110),
+            (277, 3, 1),
+            (278, 3, 1),
+            (279, 4, 1),
+        ];
+        let mut bytes = b"II*\0\x08\0\0\0\x08\0".to_vec();
+        for (tag, kind, value) in entries {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(1u32.to_le_bytes());
+            bytes.extend(value.to_le_bytes());
+        }
+        bytes.extend([0, 0, 0, 0, 0b1010_1010]);
+        std::fs::write(&path, bytes).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.ends_with("page 1: its samples have 1 bits; save it with 8, 16 or 32"), "{error}");
         let mut to = TiffEncoder::new(std::fs::File::create(&path).unwrap()).unwrap();
         to.write_image::<colortype::Gray8>(2, 1, &[1, 2]).unwrap();
         to.write_image::<colortype::Gray8>(1, 1, &[1]).unwrap();

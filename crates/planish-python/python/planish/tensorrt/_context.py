@@ -5,6 +5,7 @@ import planish
 
 from .. import _device
 from ._enums import ProfilingVerbosity, TensorIOMode
+from ._logger import ILogger
 from ._memory import array_at, bytes_of
 from ._types import Dims, dims_of
 
@@ -49,6 +50,11 @@ class IExecutionContext:
         """The sizes of an input. Gives whether the plan takes them."""
         known = self.engine.get_tensor_shape(name)
         if len(known) != len(shape) or any(size not in (-1, given) for size, given in zip(known, shape)):
+            return False
+        refusal = self.engine._refusal(name, shape)
+        if refusal is not None:
+            if self.engine._logger is not None:
+                self.engine._logger.log(ILogger.ERROR, refusal)
             return False
         self._shapes[name] = tuple(shape)
         return True

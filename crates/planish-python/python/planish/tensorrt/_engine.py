@@ -120,11 +120,17 @@ class ICudaEngine:
         self._inputs, self._outputs = engine.inputs, engine.outputs
         self._ports = {info.name: info for info in self._inputs + self._outputs}
         self._names = list(self._ports)
+        #: Of each profile the smallest, the usual and the largest shape of every input.
+        self._profiles = engine.profiles
+
+    @property
+    def num_optimization_profiles(self):
+        """How many ranges of sizes there are; 1 also where any size runs."""
+        return max(1, len(self._profiles))
 
     name = "planish"
     max_batch_size = 1
     has_implicit_batch_dimension = False
-    num_optimization_profiles = 1
     #: Only a context has memory.
     device_memory_size = device_memory_size_v2 = 0
     refittable = True
@@ -216,9 +222,23 @@ class ICudaEngine:
         return False
 
     def get_tensor_profile_shape(self, name, profile_index):
-        """The smallest, the usual and the largest sizes: open ones are from 1 on."""
+        """The smallest, the usual and the largest sizes; those that no profile bounds are from 1 on."""
+        if not 0 <= profile_index < self.num_optimization_profiles:
+            raise IndexError(f"profile {profile_index} of {self.num_optimization_profiles}")
         shape = self.get_tensor_shape(name)
-        return [Dims(size if size >= 0 else most for size in shape) for most in (1, 1, 2**31 - 1)]
+        three = self._profiles[profile_index].get(name) if self._profiles else None
+        opens = zip(three or [shape] * 3, (1, 1, 2**31 - 1))
+        return [Dims(size if size >= 0 else most for size in shape) for shape, most in opens]
+
+    def _refusal(self, name, shape):
+        """Why no profile takes an input of this shape; None where one does."""
+        ranges = [profile[name] for profile in self._profiles if name in profile]
+        fits = [all(low <= size and (high < 0 or size <= high) for low, size, high in zip(least, shape, most))
+                for least, _, most in ranges]
+        if not ranges or any(fits):
+            return None
+        bounds = " or ".join(f"{tuple(least)} to {tuple(most)}" for least, _, most in ranges)
+        return f"input {name} of shape {tuple(shape)} is outside of the optimization profiles: {bounds}"
 
     def get_profile_shape(self, profile_index, binding):
         """The same, by number."""
