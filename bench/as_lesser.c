@@ -5,8 +5,10 @@
  *
  * So peers that choose their kernels by CPUID can be timed as on a lesser machine. Linux lets a process ask for a fault
  * at every CPUID instruction where the processor can (`cpuid_fault` in /proc/cpuinfo; Intel's since Ivy Bridge, AMD's
- * from Zen 4 on); the handler executes it and takes the bits away. Threads inherit this, and what is executed anew
- * preloads anew. Where the processor cannot, the process ends with a line. */
+ * from Zen 4 on, if a hypervisor lets it); the handler executes it and takes the bits away. Threads inherit this, and
+ * what is executed anew preloads anew. Where the processor cannot, the process ends with a line, unless AS_LESSER_COPIES
+ * is set: then CPUID stays as it is, and only copies of libraries are answered in which lesser.py has put INVD, which no
+ * program may execute and which is as long, in its place. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -40,21 +42,22 @@ enum { SET_CPUID = 0x1012, ALLOWED = 1, FAULTING = 0 };
 #endif
 
 static struct sigaction before;
+static int is_faulting;
 
 static void on_fault(int number, siginfo_t *info, void *context) {
     ucontext_t *user = context;
     greg_t *registers = user->uc_mcontext.gregs;
     const uint8_t *at = (const uint8_t *)registers[REG_RIP];
-    if (info->si_code != SI_KERNEL || at[0] != 0x0f || at[1] != 0xa2) {
+    if (info->si_code != SI_KERNEL || at[0] != 0x0f || (at[1] != 0xa2 && at[1] != 0x08)) {
         /* A fault of the program's own: it meets what was there before. */
         sigaction(number, &before, NULL);
         return;
     }
     uint32_t leaf = (uint32_t)registers[REG_RAX], part = (uint32_t)registers[REG_RCX];
     uint32_t eax = leaf, ebx, ecx = part, edx;
-    syscall(SYS_arch_prctl, SET_CPUID, ALLOWED);
+    if (is_faulting) syscall(SYS_arch_prctl, SET_CPUID, ALLOWED);
     __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-    syscall(SYS_arch_prctl, SET_CPUID, FAULTING);
+    if (is_faulting) syscall(SYS_arch_prctl, SET_CPUID, FAULTING);
     if (leaf == 7 && part == 0) {
         ebx &= ~LEAF7_EBX;
         ecx &= ~LEAF7_ECX;
@@ -75,7 +78,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 __attribute__((constructor)) static void begin(void) {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigemptyset(&action.sa_mask);
-    if (sigaction(SIGSEGV, &action, &before) != 0 || syscall(SYS_arch_prctl, SET_CPUID, FAULTING) != 0) {
+    is_faulting = syscall(SYS_arch_prctl, SET_CPUID, FAULTING) == 0;
+    if (sigaction(SIGSEGV, &action, &before) != 0 || (!is_faulting && !getenv("AS_LESSER_COPIES"))) {
         fprintf(stderr, "as_lesser: this processor or kernel cannot hide what it has (no cpuid_fault)\n");
         _exit(3);
     }

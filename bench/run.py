@@ -334,7 +334,7 @@ def main():
     # Anchored, so that it does not matter where the command is given.
     os.makedirs(SCRATCH, exist_ok=True)
     args.python = args.python or environment(False)
-    planish_gets, args.peers_get = lesser.environment(args.isa, SCRATCH)
+    planish_gets, args.peers_get = lesser.environment(args.isa, SCRATCH, args.python)
     os.environ.update(planish_gets)
     args.planish_version, args.timing_cache = "", []
     if "planish" in args.engines or args.zoo:

@@ -3,9 +3,9 @@
 //!
 //! The graph is priced twice, once with its integers and once without. What a layer's steps cost in either, and what it
 //! costs to go from one to the other between two layers, is a labelling of the layers with the least sum, which is a
-//! minimum cut (`cut`). The mix that it gives is priced itself. The cheapest of integers, mix and wide graph is taken;
-//! where prices of single steps do not put it clearly ahead of the wide one, both plans run in turns (`race`), and the
-//! faster one stays.
+//! minimum cut (`cut`). The mix that it gives is priced itself. Where prices put integers or the mix ahead of the wide graph,
+//! plans run in turns (`race`), and the fastest one stays: integers against the mix if there is one, and the wide plan
+//! with them unless it is clearly behind.
 //!
 //! A model that brings its integers means their rounding: its wide layers read the same rounded activations and multiply
 //! floats that its weights stand for.
@@ -102,7 +102,7 @@ pub(crate) fn settle(
         mixed =
             (account.ns() < in_integers.ns() * (1.0 - LEAST_GAIN)).then_some((options, optimized, account));
     }
-    let best_ns = mixed.as_ref().map_or(in_integers.ns(), |(_, _, account)| account.ns());
+    let mut best_ns = mixed.as_ref().map_or(in_integers.ns(), |(_, _, account)| account.ns());
     let name = wide_options.precision.name();
     let ms = |ns: f64| format!("{:.3} ms", ns / 1e6);
     let mut why = format!(
@@ -112,15 +112,25 @@ pub(crate) fn settle(
     );
     // Where a layer must be of integers, the whole cannot be without.
     let mut is_wide = pinned.is_empty() && in_floats.ns() < best_ns;
-    if pinned.is_empty() && !is_wide && in_floats.ns() < best_ns * CLEARLY_AHEAD {
-        let (own_options, own) = match &mixed {
-            Some((options, optimized, _)) => (options, optimized),
-            None => (options, low),
-        };
-        let raced = race::race([(own, own_options), (&wide, &wide_options)], backends, timings)?;
-        if let Some([own, floats]) = raced {
-            is_wide = floats < own * (1.0 + LEAST_LEAD);
-            why = format!("whole plans in turns take {} with {low_name}, {} in {name}", ms(own), ms(floats));
+    let may_be_wide = pinned.is_empty() && !is_wide && in_floats.ns() < best_ns * CLEARLY_AHEAD;
+    if !is_wide && (mixed.is_some() || may_be_wide) {
+        let mut runners = vec![(low, options)];
+        runners.extend(mixed.as_ref().map(|(options, optimized, _)| (optimized, options)));
+        runners.extend(may_be_wide.then_some((&wide, &wide_options)));
+        if let Some(times) = race::race(&runners, backends, timings)? {
+            let (own, floats) = times.split_at(runners.len() - usize::from(may_be_wide));
+            let shortest = own.iter().copied().fold(f64::INFINITY, f64::min);
+            mixed = mixed.filter(|_| own[0] > shortest);
+            best_ns = shortest;
+            why = format!("whole plans in turns take {} with {low_name} alone", ms(own[0]));
+            if let Some(&floats) = floats.first() {
+                is_wide = floats < shortest * (1.0 + LEAST_LEAD);
+                why = format!(
+                    "whole plans in turns take {} with {low_name}, {} in {name}",
+                    ms(shortest),
+                    ms(floats)
+                );
+            }
         }
     }
     if is_wide {
@@ -130,13 +140,13 @@ pub(crate) fn settle(
         );
         return Ok(Some(Settled { options: wide_options, optimized: wide, note }));
     }
-    Ok(mixed.map(|(options, optimized, account)| {
+    Ok(mixed.map(|(options, optimized, _)| {
         let note = format!(
             "{asked}: {} of {} layers are in {name}, for {low_name} make them no faster: {} together ({why}); \
              --obey-precision has {low_name} all the same",
             options.wide_layers.len(),
             open.len(),
-            ms(account.ns())
+            ms(best_ns)
         );
         Settled { options, optimized, note }
     }))

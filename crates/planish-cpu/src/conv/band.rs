@@ -56,9 +56,19 @@ impl Band {
         Some(Band { geometry, isa: tile.isa(), tile, rows_per_task, row_len, slot_bytes, table_bytes })
     }
 
-    /// The most pixels of a tile.
+    /// The most pixels that are finished before what follows them is done.
     pub fn tile_rows(&self) -> usize {
-        self.tile.mr()
+        match self.is_by_rows() {
+            true => self.geometry.axes[2].output.div_ceil(self.n_pieces()),
+            false => self.tile.mr(),
+        }
+    }
+
+    /// Parts of a row of outputs, each as long as the kernel without a table needs it: what follows finds its pixels in the
+    /// first-level cache.
+    fn n_pieces(&self) -> usize {
+        let n = self.geometry.axes[2].output;
+        (n * self.geometry.k).div_ceil(PIECE).clamp(1, (n / evenly::least()).max(1))
     }
 
     /// What the work is cut into.
@@ -119,7 +129,7 @@ impl Band {
                 }
             }
         }
-        if self.is_by_rows(call) {
+        if self.is_by_rows() {
             for row in 0..n_rows {
                 // SAFETY: granted by the caller; the rows were copied.
                 unsafe {
@@ -189,10 +199,9 @@ impl Band {
         }
     }
 
-    /// Whether rows are long enough for the kernel without a table, which adds nothing to its sums and stores them in place.
-    fn is_by_rows(&self, call: &ConvCall<'_>) -> bool {
-        let g = &self.geometry;
-        g.residual.is_none() && call.staging == 0 && g.axes[2].output >= evenly::least()
+    /// Whether rows are long enough for the kernel without a table, which adds nothing to its sums.
+    fn is_by_rows(&self) -> bool {
+        self.geometry.residual.is_none() && self.geometry.axes[2].output >= evenly::least()
     }
 
     /// One row of outputs, of the slot and the row that are given: `from` is the first row that was copied for it.
@@ -210,15 +219,15 @@ impl Band {
         let [z, y, x] = &g.axes;
         let (image, depth) = (plane / z.output, plane % z.output);
         let to = image * g.output.image + depth * g.output.axes[0] + row * g.output.axes[1];
-        let (n_taps, nr, pixel) = (x.kernel * g.c, self.tile.nr(), g.output.axes[2]);
-        // What follows finds its pixels in the first-level cache.
-        let n_pieces = match call.after {
-            Some(_) => (x.output * g.k).div_ceil(PIECE).clamp(1, x.output / evenly::least()),
-            None => 1,
-        };
+        let (n_taps, nr) = (x.kernel * g.c, self.tile.nr());
+        let n_pieces = call.after.map_or(1, |_| self.n_pieces());
         for piece in 0..n_pieces {
             let pixels = part(x.output, n_pieces, piece);
-            let output = call.output.wrapping_add(to + pixels.start * pixel);
+            let (output, pixel) = match call.staging {
+                0 => (to + pixels.start * g.output.axes[2], g.output.axes[2]),
+                len => (slot * len, g.k),
+            };
+            let output = call.output.wrapping_add(output);
             for k0 in (0..g.k).step_by(nr) {
                 let n = nr.min(g.k - k0);
                 // SAFETY: panels lie inside the packed weights; the copy holds all windows, output and bias all channels.

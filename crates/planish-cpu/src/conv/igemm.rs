@@ -15,7 +15,7 @@ use super::{
     ConvCall, Finished, L2_BYTES, LINE, RunCall, even_part, part, prefetch, prefetch_to_write, wanted_tasks,
 };
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{EpilogueCall, TileCall};
+use crate::gemm::tile::{EpilogueCall, TileCall, fetched_ahead};
 use crate::team::{Task, Team};
 
 /// Weights that a task goes through for each tile of pixels: less than half of the cache, the rest is for
@@ -83,6 +83,8 @@ pub struct TileAt {
     /// The panel, and its width.
     pub weights: usize,
     pub width: usize,
+    /// Weights that are read later and are to be fetched meanwhile, from here on.
+    pub ahead: Option<usize>,
     /// The panel's number among those of all groups.
     pub panel: usize,
     pub channel: usize,
@@ -174,7 +176,7 @@ impl TileKernel for Tile {
                     depth: at.depth,
                     panel: call.weights.add(at.weights),
                     panel_stride: at.width,
-                    ahead: std::ptr::null(),
+                    ahead: at.ahead.map_or(std::ptr::null(), |ahead| call.weights.wrapping_add(ahead)),
                     c,
                     c_stride: at.output_stride,
                     m: at.m,
@@ -204,6 +206,8 @@ pub struct Igemm<T = Tile> {
     /// MobileNet.
     fetches_input: bool,
     fetches_output: bool,
+    /// Whether the next block of weights is asked for while tiles go through one: where they come from memory.
+    fetches_weights: bool,
 }
 
 /// Images up to this stay in the second-level cache from one step to the next.
@@ -305,6 +309,8 @@ impl<T: TileKernel> Igemm<T> {
         let [from, to] = [pixels(|axis| axis.input), pixels(|axis| axis.output)];
         let fetches_input = image(from * geometry.c);
         let fetches_output = image(to * geometry.k);
+        let weights = geometry.k * geometry.c * geometry.n_taps() * T::ELEMENT_BYTES;
+        let fetches_weights = geometry.groups == 1 && weights > WEIGHT_BYTES;
         Igemm {
             geometry,
             tile,
@@ -315,6 +321,7 @@ impl<T: TileKernel> Igemm<T> {
             slot_bytes,
             fetches_input,
             fetches_output,
+            fetches_weights,
         }
     }
 
@@ -386,19 +393,23 @@ impl<T: TileKernel> Igemm<T> {
             0 => None,
             len => Some(Staged { at: task.slot * len, stride: channels.len(), channel: channels.start }),
         };
-        let mut tap = 0;
-        let mut c = 0;
+        let mut depth = self.first_depth(plan);
         // At least one block, so that a phase that no tap reaches still stores its bias.
         loop {
-            let taps = tap..(tap + plan.taps_per_block).min(n_taps);
-            let depth = Depth { c: c..(c + plan.c_per_block).min(g.c), taps };
             let last = depth.taps.end == n_taps && depth.c.end == g.c;
-            let input = T::input(call).wrapping_add(group * g.c * g.input.channel + c);
+            let input = T::input(call).wrapping_add(group * g.c * g.input.channel + depth.c.start);
             let point = |tile_idx: usize| {
                 let table = tables[tile_idx % 2];
                 // SAFETY: a table has room for all taps of a tile.
                 unsafe { plan.windows.point(g, input, padding, depth.taps.clone(), tile_idx, table) }
             };
+            // Tasks that follow have the next block of panels, and the same thread takes them.
+            let later = match last {
+                false => Some((self.after(plan, &depth), panels.start)),
+                true => (n_block + 1 < plan.n_blocks).then(|| (self.first_depth(plan), panels.end)),
+            };
+            let later =
+                later.filter(|_| self.fetches_weights && !plan.pixels_first && plan.members.len() == 1);
             let mut next = (!tiles.is_empty()).then(|| point(tiles.start));
             for tile_idx in tiles.clone() {
                 let Some(place) = next.take() else { break };
@@ -423,7 +434,12 @@ impl<T: TileKernel> Igemm<T> {
                             }
                         }
                         let own = (scratch, idx == 0);
-                        let panel = Panel { idx: panel, staged: staged.as_ref() };
+                        // The first tile waits for this block itself.
+                        let ahead = later
+                            .as_ref()
+                            .filter(|_| tile_idx > 0)
+                            .and_then(|(depth, first)| self.fetched(plan, depth, first + idx, tile_idx - 1));
+                        let panel = Panel { idx: panel, staged: staged.as_ref(), ahead };
                         self.tile(call, plan, member, group, &depth, panel, &place, rows, last, own);
                     }
                 }
@@ -447,12 +463,36 @@ impl<T: TileKernel> Igemm<T> {
             if last {
                 return;
             }
-            if depth.c.end < g.c {
-                c = depth.c.end;
-            } else {
-                (tap, c) = (depth.taps.end, 0);
-            }
+            depth = self.after(plan, &depth);
         }
+    }
+
+    /// The part of the sum that comes first, and the one after another.
+    fn first_depth(&self, plan: &PhasePlan) -> Depth {
+        Depth {
+            taps: 0..plan.taps_per_block.min(plan.windows.n_taps()),
+            c: 0..plan.c_per_block.min(self.geometry.c),
+        }
+    }
+
+    fn after(&self, plan: &PhasePlan, depth: &Depth) -> Depth {
+        let n_c = self.geometry.c;
+        let (tap, c) = if depth.c.end < n_c { (depth.taps.start, depth.c.end) } else { (depth.taps.end, 0) };
+        Depth {
+            taps: tap..(tap + plan.taps_per_block).min(plan.windows.n_taps()),
+            c: c..(c + plan.c_per_block).min(n_c),
+        }
+    }
+
+    /// Where in the packed weights the part of a panel lies that tile `nth` of those that can asks for.
+    fn fetched(&self, plan: &PhasePlan, depth: &Depth, panel: usize, nth: usize) -> Option<usize> {
+        let g = &self.geometry;
+        let k0 = panel * self.tile.nr();
+        let width = self.tile.panel_width(self.tile.nr().min(g.k.checked_sub(k0).filter(|left| *left > 0)?));
+        let len = depth.taps.len() * depth.c.len() * width;
+        let done = nth * fetched_ahead(depth.taps.len(), depth.c.len());
+        let first = depth.taps.start * g.c + depth.c.start;
+        (done < len).then(|| k0 * plan.windows.n_taps() * g.c + first * width + done)
     }
 
     /// One tile of one panel.
@@ -468,7 +508,7 @@ impl<T: TileKernel> Igemm<T> {
         member: &Member,
         group: usize,
         depth: &Depth,
-        Panel { idx: panel, staged }: Panel<'_>,
+        Panel { idx: panel, staged, ahead }: Panel<'_>,
         place: &Place,
         rows: *const *const f32,
         last: bool,
@@ -495,6 +535,7 @@ impl<T: TileKernel> Igemm<T> {
             depth: depth.c.len(),
             weights: at,
             width,
+            ahead,
             panel: group * g.k.div_ceil(self.tile.nr()) + panel,
             channel,
             class_channel: member.class * g.groups * g.k + channel,
@@ -530,10 +571,11 @@ struct Staged {
     channel: usize,
 }
 
-/// A panel, and where its tiles go if not in place.
+/// A panel, where its tiles go if not in place, and what is fetched meanwhile.
 struct Panel<'a> {
     idx: usize,
     staged: Option<&'a Staged>,
+    ahead: Option<usize>,
 }
 
 /// The part of a sum that is made at once: taps, and channels of each.

@@ -7,7 +7,7 @@ use super::blocks::{Blocks, BlocksCall, Expand, FewRows, Panel};
 use super::dots::Dots;
 use super::pack::{Strides, copy_rows, pack_panel, transpose};
 use super::plan::{GemmPlan, MAX_ROWS, MatrixA, MatrixB, Route};
-use super::tile::{EpilogueCall, TileCall};
+use super::tile::{EpilogueCall, TileCall, fetched_ahead};
 use crate::team::{Task, Team};
 
 /// A finished block of C, still in cache.
@@ -182,7 +182,7 @@ impl GemmPlan {
                             accumulate: from > 0,
                             epilogue,
                         };
-                        ahead.start = (ahead.start + tile.fetched_ahead()).min(ahead.end);
+                        ahead.start = (ahead.start + fetched_ahead(1, depth)).min(ahead.end);
                         self.tile.run(&tile);
                     }
                 }

@@ -60,12 +60,12 @@ impl TileCall {
             ahead: std::ptr::null(),
         }
     }
+}
 
-    /// Elements that are fetched ahead meanwhile.
-    #[inline]
-    pub(crate) fn fetched_ahead(&self) -> usize {
-        self.n_segments * (self.depth / UNROLL) * LINES_AHEAD * LINE
-    }
+/// Elements that a tile fetches ahead meanwhile.
+#[inline]
+pub(crate) fn fetched_ahead(n_segments: usize, depth: usize) -> usize {
+    n_segments * (depth / UNROLL) * LINES_AHEAD * LINE
 }
 
 /// What belongs to the sum beside products, in registers: `+ bias[j]` (a sum in one part begins with it),

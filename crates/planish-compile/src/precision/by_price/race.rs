@@ -21,12 +21,12 @@ const LEAST_RUNS: usize = 3;
 /// The nanoseconds of a run of each, the shortest of all: what else the machine does only adds to a run. `None` where they
 /// cannot be run on made-up inputs.
 pub(super) fn race(
-    both: [(&Optimized, &BuildOptions); 2],
+    all: &[(&Optimized, &BuildOptions)],
     backends: Backends<'_>,
     timings: &mut TimingCache,
-) -> Result<Option<[f64; 2]>, BuildError> {
+) -> Result<Option<Vec<f64>>, BuildError> {
     let mut runners = Vec::new();
-    for (optimized, options) in both {
+    for &(optimized, options) in all {
         let Optimized { graph, is_fixed, .. } = optimized;
         let Assembled { plan, .. } =
             assemble(graph, *is_fixed, backends, options, timings, &mut Stages::start())?;
@@ -36,14 +36,14 @@ pub(super) fn race(
         runners.push((context, inputs, f64::INFINITY));
     }
     for turn in 0..=TURNS {
-        for (context, inputs, best) in &mut runners {
-            both[0].1.go_on()?;
+        for ((context, inputs, best), (_, options)) in runners.iter_mut().zip(all) {
+            options.go_on()?;
             let Some(ns) = one_turn(context, inputs) else { return Ok(None) };
             // The first one brings everything into place.
             *best = if turn == 0 { *best } else { best.min(ns) };
         }
     }
-    Ok(Some([runners[0].2, runners[1].2]))
+    Ok(Some(runners.into_iter().map(|(.., best)| best).collect()))
 }
 
 /// The shortest of as many runs as fit into a turn, at least three: the first one finds the other plan in the caches.

@@ -342,6 +342,11 @@ fn results_are_stored_as_bytes() {
     to_bytes(43, &[&[2, 6, 4, 9], &[15, 2, 3, 3], &[15]], grouped, [half(), Tensor::scalar(7u8)]).check();
     let deep: [&[usize]; 3] = [&[2, 4, 3, 4, 5], &[9, 4, 3, 3, 3], &[9]];
     to_bytes(44, &deep, conv(&[1; 6]), [half(), Tensor::scalar(0u8)]).check();
+    // Rows that the kernel without a table takes: whole, and in two parts of 50 and 51 pixels.
+    let strided = op::Conv { strides: vec![2, 2], ..conv(&[1; 4]) };
+    to_bytes(47, &[&[2, 3, 7, 89], &[24, 3, 3, 3], &[24]], strided, [half(), Tensor::scalar(9u8)]).check();
+    let long: [&[usize]; 3] = [&[1, 3, 5, 101], &[83, 3, 3, 3], &[83]];
+    to_bytes(48, &long, conv(&[1; 4]), [half(), Tensor::scalar(-3i8)]).check();
 }
 
 #[test]
