@@ -382,7 +382,7 @@ fn one_row((x, w, out): (&[usize], &[usize], &[usize]), dtype: DType, floats_at:
         let sum = node(nodes.len() as u32 - 1);
         nodes.push((op::Add {}.into(), vec![sum, term]));
     }
-    let family = if is_conv { CONV } else { &QuantizedFamily::Matrix };
+    let family: &dyn Family = if is_conv { CONV } else { &QuantizedFamily::Matrix };
     Trial::new(family, region(5, constants, nodes), inputs, &[1, 2])
 }
 
