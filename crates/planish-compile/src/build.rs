@@ -329,8 +329,9 @@ fn unmeasured(plan: &Plan) -> Option<String> {
 /// Tactics that could not be measured are named up to this many.
 const MAX_REFUSALS: usize = 8;
 
-/// Tactics that may turn out wrong before a build gives up.
-const MAX_REPAIRS: usize = 4;
+/// Tactics that may turn out wrong before a build gives up: as many as the widest family has for one product, so that
+/// what all of them get wrong is left to another family.
+const MAX_REPAIRS: usize = 12;
 
 /// A plan of an optimized graph, unchecked.
 #[derive(Debug)]

@@ -76,6 +76,47 @@ fn a_chain_with_a_view_and_two_outputs() {
     );
 }
 
+/// One channel has a filter, a matrix or a scale of one element: a weight as any other, which kernels read.
+#[test]
+fn weights_of_one_element_have_kernels() {
+    for (name, nodes) in [
+        ("filter", "const %w: f32[1,1,1] = 1.5 %y: f32[2,1,30] = Conv(%x, %w)"),
+        (
+            "filter and bias",
+            "const %w: f32[1,1,1] = 1.5 const %b: f32[1] = 2 %y: f32[2,1,30] = Conv(%x, %w, %b)",
+        ),
+        ("transposed", "const %w: f32[1,1,1] = 1.5 %y: f32[2,1,30] = ConvTranspose(%x, %w)"),
+        (
+            "norm",
+            "const %s: f32[1] = 1.5 const %b: f32[1] = 2 %y: f32[2,1,30] = InstanceNormalization(%x, %s, %b)",
+        ),
+        (
+            "group",
+            "const %s: f32[1] = 1.5 const %b: f32[1] = 2 \
+                   %y: f32[2,1,30] = GroupNormalization(%x, %s, %b) {num_groups=1}",
+        ),
+        (
+            "product",
+            "const %s: i64[2] = [60,1] const %w: f32[1,1] = 1.5 \
+                     %r: f32[60,1] = Reshape(%x, %s) %y: f32[60,1] = MatMul(%r, %w)",
+        ),
+    ] {
+        let text = format!("graph \"g\" {{ input %x: f32[2,1,30] {nodes} output %y }}");
+        check(&text, &[random(&[2, 1, 30], 3)]);
+        let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+        let built = build(
+            &text.parse().unwrap(),
+            std::slice::from_ref(&backend),
+            &BuildOptions { tune_level: 0, ..BuildOptions::default() },
+            &mut TimingCache::default(),
+        );
+        for step in &built.unwrap().plan.program.steps {
+            let is_slow = matches!(&step.kind, StepKind::Kernel { slow: true, .. });
+            assert!(!is_slow, "{name}: {} runs on the reference", step.name);
+        }
+    }
+}
+
 #[test]
 fn an_output_that_is_an_input() {
     check(

@@ -54,6 +54,7 @@ use crate::passes::recognize_reduce_l2::RECOGNIZE_REDUCE_L2;
 use crate::passes::recognize_reduce_mean::RECOGNIZE_REDUCE_MEAN;
 use crate::passes::recognize_rms_norm::RECOGNIZE_RMS_NORM;
 use crate::passes::recognize_rotary_embedding::RECOGNIZE_ROTARY_EMBEDDING;
+use crate::passes::recognize_sample_norm::RECOGNIZE_SAMPLE_NORM;
 use crate::passes::recognize_sigmoid::RECOGNIZE_SIGMOID;
 use crate::passes::recognize_slice::RECOGNIZE_SLICE;
 use crate::passes::recognize_softmax::RECOGNIZE_SOFTMAX;
@@ -65,9 +66,11 @@ use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::round_weights::RoundWeights;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
+use crate::passes::slice_read_parts::SLICE_READ_PARTS;
 use crate::passes::slice_tokens::SLICE_TOKENS;
 use crate::passes::spell_global_pools::SpellGlobalPools;
 use crate::passes::spell_integer_products::SPELL_INTEGER_PRODUCTS;
+use crate::passes::spell_lrn::SpellLrn;
 use crate::passes::spell_qlinear::SPELL_QLINEAR;
 use crate::passes::unmerge_rows::UNMERGE_ROWS;
 use crate::view::View;
@@ -110,14 +113,20 @@ pub fn standard() -> Pipeline {
         // After patterns, which have transposes of their own (attention), and before whatever looks for the
         // neighbours of a layer.
         Pass::sweep(PushTransposes),
+        // After transposes, behind which its scale and shift may have stood.
+        Pass::rule(RECOGNIZE_SAMPLE_NORM),
         // After patterns, which begin with such sums and products: HardSigmoid adds 3 to a convolution.
         Pass::rule(FoldScaleIntoConv),
         // After what changes weights: the taps that are left are cut out once.
         Pass::rule(DropPaddingTaps),
         // After patterns, which know a square as Pow.
         Pass::rule(SimplifyPowers),
+        // Before what cleans up: no pattern begins with it.
+        Pass::rule(SpellLrn),
         // After patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
+        // After patterns, which know parts by their Split, and before slices move.
+        Pass::rule(SLICE_READ_PARTS),
         // After attention, whose operands are such slices, and before Reshapes are merged.
         Pass::rule(PUSH_SLICES),
         // What the passes above brought in gets the same spelling as the rest.

@@ -62,8 +62,8 @@ impl Large {
         options: &BuildOptions,
     ) -> Check {
         let Large { subject, sizes, inputs, got } = self;
-        let nodes = |inputs: &[Value]| apart::run(graph, &sizes, backends, options, inputs);
-        match nodes(&inputs) {
+        let nodes = |graph: &Graph, inputs: &[Value]| apart::run(graph, &sizes, backends, options, inputs);
+        match nodes(graph, &inputs) {
             Ok(expected) => {
                 let other = Other { graph, inputs: &inputs, expected: &expected, run: &nodes };
                 compare(&subject, got, &other, tolerance(graph, options), options.precision)
@@ -113,11 +113,11 @@ pub(super) fn against_reference(
         let got = got();
         return Some(Large { subject, sizes: sizes.clone(), inputs, got });
     }
-    let reference = |inputs: &[Value]| {
+    let reference = |graph: &Graph, inputs: &[Value]| {
         let made = interpret_within(graph, inputs.to_vec(), &budget::of_reference(options));
         made.map_err(|error| error.to_string())
     };
-    checks.push(match reference(&inputs) {
+    checks.push(match reference(graph, &inputs) {
         Ok(expected) => {
             let other = Other { graph, inputs: &inputs, expected: &expected, run: &reference };
             compare(&subject, got(), &other, tolerance(graph, options), options.precision)
@@ -128,7 +128,7 @@ pub(super) fn against_reference(
 }
 
 /// What computes a model's outputs from its inputs.
-type Run<'a> = dyn Fn(&[Value]) -> Result<Vec<Value>, String> + 'a;
+type Run<'a> = dyn Fn(&Graph, &[Value]) -> Result<Vec<Value>, String> + 'a;
 
 /// Another way to compute a model, and what it made of it.
 struct Other<'a> {
@@ -169,15 +169,18 @@ fn compare(
     if apart <= tolerance {
         return passed(subject, apart / tolerance);
     }
-    let (by, slack) = match precision {
-        Precision::Fp16 | Precision::Tf32 => (F16_MOVE, layer_slack(other.graph)),
-        Precision::Bf16 => (BF16_MOVE, layer_slack(other.graph)),
+    let (by, slack, weights_too) = match precision {
+        Precision::Fp16 | Precision::Tf32 => (F16_MOVE, layer_slack(other.graph), false),
+        Precision::Bf16 => (BF16_MOVE, layer_slack(other.graph), false),
         // Values of few bits on the way: one that lies at a boundary between two may fall to the other side.
-        Precision::Fp32 | Precision::Int8 | Precision::Fp8 if is_coarse(other.graph) => (MOVE, MOVE_SLACK),
-        Precision::Fp32 | Precision::Int8 | Precision::Fp8 => (0.0, 0.0),
+        Precision::Fp32 | Precision::Int8 | Precision::Fp8 if is_coarse(other.graph) => {
+            (MOVE, MOVE_SLACK, true)
+        }
+        Precision::Fp32 | Precision::Int8 | Precision::Fp8 => (0.0, 0.0, false),
     };
-    let own = (by > 0.0).then(|| own_move(other, by)).flatten().unwrap_or(0.0);
-    let moved = format!("{own:.1e} when its inputs move by {by:.1e}");
+    let own = (by > 0.0).then(|| own_move(other, by, weights_too)).flatten();
+    let OwnMove { by: own, of } = own.unwrap_or(OwnMove { by: 0.0, of: "inputs" });
+    let moved = format!("{own:.1e} when its {of} move by {by:.1e}");
     let bound = tolerance.max(slack * own);
     if bound > MOST_BOUND {
         let why = format!("rounding to few bits decides: the model itself moves by {moved}");
@@ -195,27 +198,66 @@ fn layer_slack(graph: &Graph) -> f64 {
     (LAYER_SLACK * (n_layers as f64).sqrt()).max(MOVE_SLACK)
 }
 
-/// How far the model's outputs move when its inputs do by little; `None` where it has none that can.
-fn own_move(other: &Other<'_>, by: f64) -> Option<f64> {
-    let one = |seed: u64| {
-        let moved = moved(other.inputs, by, seed)?;
-        farthest(&(other.run)(&moved).ok()?, other.expected).ok().filter(|own| own.is_finite())
-    };
-    (0..MOVES).filter_map(one).reduce(f64::max)
+/// How far a model's outputs move when something that they are computed from does.
+struct OwnMove {
+    by: f64,
+    /// What was moved.
+    of: &'static str,
 }
 
-/// Inputs of f32, each element larger or smaller by little; `None` where there are none.
-fn moved(inputs: &[Value], by: f64, seed: u64) -> Option<Vec<Value>> {
-    let mut signs = Numbers::new(seed);
-    let is_float = |value: &Value| value.as_tensor().is_some_and(|tensor| tensor.dtype() == DType::F32);
-    let mut one = |value: &Value| {
-        let tensor = value.as_tensor().filter(|_| is_float(value))?;
-        let one = |x: f64| if signs.next() >> 63 == 0 { x * (1.0 + by) } else { x * (1.0 - by) };
-        let values: Vec<f64> = tensor.to_f64s().into_iter().map(one).collect();
-        Tensor::from_f64s(DType::F32, tensor.shape(), &values).ok().map(Value::Tensor)
+/// How far the model's outputs move when its inputs do by little, or its weights where its inputs are integers (tokens);
+/// `None` where it has none that can.
+fn own_move(other: &Other<'_>, by: f64, weights_too: bool) -> Option<OwnMove> {
+    let apart = |graph: &Graph, inputs: &[Value]| {
+        let made = (other.run)(graph, inputs).ok()?;
+        farthest(&made, other.expected).ok().filter(|own| own.is_finite())
     };
-    let all = inputs.iter().map(|value| one(value).unwrap_or_else(|| value.clone())).collect();
-    inputs.iter().any(is_float).then_some(all)
+    let has_floats = other.inputs.iter().any(|value| value.as_tensor().is_some_and(is_float));
+    let one = |seed: u64| match has_floats {
+        true => apart(other.graph, &moved_inputs(other.inputs, by, seed)),
+        false => apart(&moved_weights(other.graph, by, seed)?, other.inputs),
+    };
+    if !has_floats && !weights_too {
+        return None;
+    }
+    let of = if has_floats { "inputs" } else { "weights" };
+    (0..MOVES).filter_map(one).reduce(f64::max).map(|by| OwnMove { by, of })
+}
+
+fn is_float(tensor: &Tensor) -> bool {
+    tensor.dtype() == DType::F32
+}
+
+/// A tensor of f32 with each element larger or smaller by little.
+fn moved(tensor: &Tensor, by: f64, signs: &mut Numbers) -> Option<Tensor> {
+    let one = |x: f64| if signs.next() >> 63 == 0 { x * (1.0 + by) } else { x * (1.0 - by) };
+    let values: Vec<f64> = tensor.to_f64s().into_iter().map(one).collect();
+    Tensor::from_f64s(DType::F32, tensor.shape(), &values).ok()
+}
+
+/// The inputs, those of f32 moved.
+fn moved_inputs(inputs: &[Value], by: f64, seed: u64) -> Vec<Value> {
+    let mut signs = Numbers::new(seed);
+    let mut one = |value: &Value| {
+        let tensor = value.as_tensor().filter(|tensor| is_float(tensor))?;
+        moved(tensor, by, &mut signs).map(Value::Tensor)
+    };
+    inputs.iter().map(|value| one(value).unwrap_or_else(|| value.clone())).collect()
+}
+
+/// The model with its constants of f32 moved, but for single numbers: a scale of a whole tensor moves all of it the same
+/// way, and then nothing falls to another side. `None` where there are none.
+fn moved_weights(graph: &Graph, by: f64, seed: u64) -> Option<Graph> {
+    let mut signs = Numbers::new(seed);
+    let mut all = graph.clone();
+    let mut any = false;
+    for (id, value) in graph.values() {
+        let Some(tensor) = value.constant().filter(|tensor| is_float(tensor) && tensor.len() > 1) else {
+            continue;
+        };
+        any |= all.set_elements(id, moved(tensor, by, &mut signs)?);
+    }
+    any.then_some(all)
 }
 
 /// The largest distance of an output.
@@ -333,12 +375,12 @@ mod tests {
         let plain: Graph =
             "graph \"g\" { input %x: f32[2] %y: f32[2] = Relu(%x) output %y }".parse().unwrap();
         let judged_in = |precision: Precision, graph: &Graph, got: &[f32], x: &[f32]| {
-            let run = |inputs: &[Value]| {
+            let run = |graph: &Graph, inputs: &[Value]| {
                 interpret_within(graph, inputs.to_vec(), &planish_op::Limits::default())
                     .map_err(|error| error.to_string())
             };
             let inputs = [vector(x)];
-            let expected = run(&inputs).unwrap();
+            let expected = run(graph, &inputs).unwrap();
             let other = Other { graph, inputs: &inputs, expected: &expected, run: &run };
             compare("all", Ok(vec![vector(got)]), &other, 1e-3, precision).outcome
         };
@@ -358,6 +400,36 @@ mod tests {
         assert!(matches!(judged_in(Precision::Fp32, &steep, &near, &[9.5, 0.0]), Outcome::Failed(_)));
         // All of it lies there.
         assert!(matches!(judged(&rounds, &[1.0, 1.0], &[0.5, 0.5]), Outcome::Skipped(_)));
+    }
+
+    /// Tokens cannot be moved by little: the weights are, which they pick from.
+    #[test]
+    fn a_model_of_tokens_is_judged_by_its_weights() {
+        let table = |dtype: &str, what: &str| -> Graph {
+            let text = format!(
+                "graph \"g\" {{ input %x: i64[2] const %t: f32[3] = [200, 20.5, 30.1] const %s: f32[] = 1 \
+                 %e: f32[2] = Gather(%t, %x) %q: {dtype}[2] = {what} output %q }}"
+            );
+            text.parse().unwrap()
+        };
+        let judged = |graph: &Graph, got: Value, x: &[i64]| {
+            let run = |graph: &Graph, inputs: &[Value]| {
+                interpret_within(graph, inputs.to_vec(), &planish_op::Limits::default())
+                    .map_err(|error| error.to_string())
+            };
+            let inputs = [Value::Tensor(Tensor::vector(x.to_vec()))];
+            let expected = run(graph, &inputs).unwrap();
+            let other = Other { graph, inputs: &inputs, expected: &expected, run: &run };
+            compare("all", Ok(vec![got]), &other, 1e-3, Precision::Fp32).outcome
+        };
+        let bytes = |values: [u8; 2]| Value::Tensor(Tensor::vector(values.to_vec()));
+        let rounds = table("u8", "QuantizeLinear(%e, %s)");
+        assert_eq!(judged(&rounds, bytes([200, 21]), &[0, 1]), Outcome::Passed);
+        assert!(matches!(judged(&rounds, bytes([200, 60]), &[0, 1]), Outcome::Failed(_)));
+        assert!(matches!(judged(&rounds, bytes([200, 31]), &[0, 2]), Outcome::Failed(_)));
+        // Without rounding there is nothing to be sensitive by.
+        let plain = table("f32", "Mul(%e, %s)");
+        assert!(matches!(judged(&plain, vector(&[200.0, 21.0]), &[0, 1]), Outcome::Failed(_)));
     }
 
     #[test]

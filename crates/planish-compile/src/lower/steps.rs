@@ -198,5 +198,17 @@ impl Lowering<'_> {
 /// Whether a constant is a parameter of the operator rather than a weight.
 pub(crate) fn is_parameter(op: &Op, place: usize, tensor: &Tensor) -> bool {
     let small = tensor.len() <= 1 || (tensor.dtype().is_int() && tensor.len() <= MAX_PARAMETER);
-    small || (matches!(op, Op::Resize(_)) && place > 0)
+    (small && !is_weight(op, place)) || (matches!(op, Op::Resize(_)) && place > 0)
+}
+
+/// Whether kernels read this input from memory, of however few elements: one channel has a filter of one element.
+fn is_weight(op: &Op, place: usize) -> bool {
+    match op {
+        Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_) => place < 2,
+        Op::LayerNormalization(_)
+        | Op::RMSNormalization(_)
+        | Op::GroupNormalization(_)
+        | Op::InstanceNormalization(_) => true,
+        _ => false,
+    }
 }

@@ -44,21 +44,74 @@ impl LineKernel for ArgExtreme {
         &self.tasks
     }
 
-    /// A lane for each of `width` lines; along a line, every lane takes a share of it.
+    /// A lane for each of `width` lines; a line that lies along memory is searched by all lanes.
     #[inline(always)]
     unsafe fn unit<S: Simd>(&self, s: S, from: *const f32, to: *mut i64, width: usize) {
         let lines = &self.tasks.lines;
-        let shares = lines.is_along() && lines.n_beside == 1 && lines.len >= S::LANES;
+        // SAFETY: the caller grants it.
+        unsafe {
+            match lines.is_along() && lines.n_beside == 1 && lines.len >= S::LANES {
+                true => *to = self.along(s, from, lines.len) as i64,
+                false => self.beside(s, from, to, width),
+            }
+        }
+    }
+}
+
+impl ArgExtreme {
+    /// The extreme of a line first, then where it is: twice over the line, but without a chain of selections.
+    ///
+    /// # Safety
+    /// The line must be readable, and hold a vector.
+    #[inline(always)]
+    unsafe fn along<S: Simd>(&self, s: S, from: *const f32, len: usize) -> usize {
+        // Vectors from these places on cover the line; the last may lie upon the one before.
+        let end = len - S::LANES;
+        let starts = (0..len).step_by(S::LANES).map(|at| at.min(end));
+        let load = |at: usize| {
+            // SAFETY: granted by the caller; a vector from here on is within the line.
+            unsafe { s.load(from.add(at)) }
+        };
+        let mut best = load(0);
+        let mut nans = s.is_nan(best);
+        for at in starts.clone().skip(1) {
+            let v = load(at);
+            nans = s.mask_or(nans, s.is_nan(v));
+            best = if self.smallest { s.min(best, v) } else { s.max(best, v) };
+        }
+        // What is no number is better than any.
+        let wants_nan = s.any(nans);
+        let best = if self.smallest { -s.max_lane(s.neg(best)) } else { s.max_lane(best) };
+        let is_found = |at: usize| {
+            let v = load(at);
+            s.any(if wants_nan { s.is_nan(v) } else { s.eq(v, s.splat(best)) })
+        };
+        let is_it = |at: &usize| {
+            // SAFETY: as above.
+            let v = unsafe { *from.add(*at) };
+            if wants_nan { v.is_nan() } else { v == best }
+        };
+        let within = |at: usize| at..at + S::LANES;
+        let place = if self.last {
+            starts.rev().find(|at| is_found(*at)).and_then(|at| within(at).rev().find(is_it))
+        } else {
+            let mut starts = starts;
+            starts.find(|at| is_found(*at)).and_then(|at| within(at).find(is_it))
+        };
+        place.unwrap_or(0)
+    }
+
+    /// # Safety
+    /// As for `unit`.
+    #[inline(always)]
+    unsafe fn beside<S: Simd>(&self, s: S, from: *const f32, to: *mut i64, width: usize) {
+        let lines = &self.tasks.lines;
         // Numbers of rows fit f32 exactly up to 2^24; longer lines are cut.
         const MOST_ROWS: usize = 1 << 24;
         // SAFETY: the caller grants it.
         unsafe {
-            let (step, n_rows) =
-                if shares { (S::LANES, lines.len / S::LANES) } else { (lines.steps.0, lines.len) };
-            let load = |row: usize| match shares {
-                true => s.load(from.add(row * step)),
-                false => s.load_part(from.add(row * step), width),
-            };
+            let (step, n_rows) = (lines.steps.0, lines.len);
+            let load = |row: usize| s.load_part(from.add(row * step), width);
             let (mut best, mut rows) = ([0f32; MAX_LANES], [0usize; MAX_LANES]);
             let mut start = 0;
             while start < n_rows {
@@ -80,27 +133,10 @@ impl LineKernel for ArgExtreme {
                 }
                 start = end;
             }
-            if !shares {
-                (0..width).for_each(|lane| *to.add(lane) = rows[lane] as i64);
-                return;
-            }
-            // The lanes of one line, then what is left of it, in the order of their places.
-            let mut leader = (best[0], rows[0] * S::LANES);
-            let lanes = (1..S::LANES).map(|lane| (best[lane], rows[lane] * S::LANES + lane));
-            let rest = (n_rows * S::LANES..lines.len).map(|idx| (*from.add(idx), idx));
-            for (v, idx) in lanes.chain(rest) {
-                let equal = v == leader.0 || (v.is_nan() && leader.0.is_nan());
-                let wins = if equal { (idx > leader.1) == self.last } else { self.better(leader.0, v) };
-                if wins {
-                    leader = (v, idx);
-                }
-            }
-            *to = leader.1 as i64;
+            (0..width).for_each(|lane| *to.add(lane) = rows[lane] as i64);
         }
     }
-}
 
-impl ArgExtreme {
     /// Whether a later element takes the lead.
     fn beats(&self, leader: f32, v: f32) -> bool {
         let equal = v == leader || (v.is_nan() && leader.is_nan());

@@ -8,7 +8,7 @@ use crate::family::{Family, Work};
 use crate::isa::Isa;
 
 /// Raised when a kernel changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 /// Nanoseconds of a step beside its elements.
 const STEP_NS: f64 = 300.0;
 /// Nanoseconds of an element that is quantized or dequantized: three loads as words, a division, two roundings.

@@ -94,7 +94,11 @@ impl Sampling {
     /// Nanoseconds of an element of the output.
     pub(super) fn element_ns(&self) -> f64 {
         let n_taps = along(self.op.mode).pow(self.lens.len() as u32) as f64;
-        0.4 * n_taps + 20.0 / self.n_channels.max(1) as f64
+        let point = match (self.op.mode, self.op.padding_mode) {
+            (GridSampleMode::Linear, GridSamplePadding::Zeros | GridSamplePadding::Border) => 4.0,
+            _ => 20.0,
+        };
+        0.4 * n_taps + point / self.n_channels.max(1) as f64
     }
 
     fn borders(&self, len: f64) -> (f64, f64) {
@@ -185,6 +189,124 @@ fn reflected(at: f64, low: f64, high: f64) -> f64 {
     if is_below == (n_folds % 2.0 == 0.0) { low + rest } else { high - rest }
 }
 
+/// Where the pixels of some points go, by tap, and the points.
+struct Taps<'a> {
+    grid: *const f32,
+    n: usize,
+    places: &'a mut [[i32; POINTS]; MOST_TAPS],
+    weights: &'a mut [[f32; POINTS]; MOST_TAPS],
+}
+
+impl Taps<'_> {
+    /// The coordinate of a point along an axis; they begin with the innermost.
+    ///
+    /// # Safety
+    /// The grid must have `n_axes` of them for each point.
+    #[inline(always)]
+    unsafe fn coordinate(&self, point: usize, axis: usize, n_axes: usize) -> f64 {
+        // SAFETY: granted by the caller.
+        unsafe { self.grid.add(point * n_axes + n_axes - 1 - axis).read_unaligned().into() }
+    }
+}
+
+/// Two pixels along one axis for some points, with their weights.
+struct Pairs {
+    places: [[i32; POINTS]; 2],
+    weights: [[f64; POINTS]; 2],
+}
+
+impl Sampling {
+    /// The taps of points that are computed one by one, in every mode.
+    ///
+    /// # Safety
+    /// The grid must have as many points.
+    #[inline(always)]
+    unsafe fn one_by_one(&self, taps: Taps<'_>) {
+        let n_axes = self.lens.len();
+        let n_along = along(self.op.mode);
+        for point in 0..taps.n {
+            let mut axes = [Axis { places: [0; MOST_ALONG], weights: [0.0; MOST_ALONG] }; 3];
+            for (axis, len) in self.lens.iter().enumerate() {
+                // SAFETY: granted by the caller.
+                axes[axis] = self.axis(*len, unsafe { taps.coordinate(point, axis, n_axes) });
+            }
+            for tap in 0..n_along.pow(n_axes as u32) {
+                let (mut place, mut weight, mut rest, mut step) = (0, 1.0, tap, 1);
+                for axis in (0..n_axes).rev() {
+                    let own = rest % n_along;
+                    rest /= n_along;
+                    place += axes[axis].places[own] * step;
+                    weight *= axes[axis].weights[own];
+                    step *= self.lens[axis];
+                }
+                taps.places[tap][point] = place as i32;
+                taps.weights[tap][point] = weight as f32;
+            }
+        }
+    }
+
+    /// The same between two pixels along each axis where nothing is reflected: without a branch, so that points fill vectors.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn linear(&self, taps: Taps<'_>) {
+        let n_axes = self.lens.len();
+        let mut pairs = [const { Pairs { places: [[0; POINTS]; 2], weights: [[0.0; POINTS]; 2] } }; 3];
+        for (axis, (pairs, len)) in pairs.iter_mut().zip(&self.lens).enumerate() {
+            let mut at = [0f64; POINTS];
+            for (point, at) in at.iter_mut().enumerate().take(taps.n) {
+                // SAFETY: granted by the caller.
+                *at = unsafe { taps.coordinate(point, axis, n_axes) };
+            }
+            self.pairs(*len, &at, pairs);
+        }
+        for tap in 0..1usize << n_axes {
+            let (mut places, mut weights) = ([0i32; POINTS], [1f64; POINTS]);
+            let mut step = 1;
+            for axis in (0..n_axes).rev() {
+                let own = tap >> (n_axes - 1 - axis) & 1;
+                for point in 0..POINTS {
+                    places[point] += pairs[axis].places[own][point] * step;
+                    weights[point] *= pairs[axis].weights[own][point];
+                }
+                step *= self.lens[axis] as i32;
+            }
+            taps.places[tap] = places;
+            for (to, weight) in taps.weights[tap].iter_mut().zip(&weights) {
+                *to = *weight as f32;
+            }
+        }
+    }
+
+    /// Pixels of one axis for coordinates. Those outside count for nothing, which the border's padding has none of.
+    #[inline(always)]
+    fn pairs(&self, len: usize, normalized: &[f64; POINTS], pairs: &mut Pairs) {
+        let last = len as f64 - 1.0;
+        let (factor, less) = if self.op.align_corners { (last, 0.0) } else { (len as f64, 1.0) };
+        let (low, high) = match self.op.padding_mode {
+            GridSamplePadding::Zeros => (-BESIDE, len as f64 + BESIDE),
+            GridSamplePadding::Border | GridSamplePadding::Reflection => (0.0, last),
+        };
+        for point in 0..POINTS {
+            let at = ((normalized[point] + 1.0) * factor - less) / 2.0;
+            // No number is no more than `low`.
+            let at = if at > low { at } else { low };
+            let at = if at < high { at } else { high };
+            let first = at.floor();
+            for tap in 0..2 {
+                let place = first + tap as f64;
+                let weight = 1.0 - (place - at).abs();
+                let is_inside = place >= 0.0 && place <= last;
+                pairs.weights[tap][point] = if is_inside { weight } else { 0.0 };
+                let place = if is_inside { place } else { 0.0 };
+                // SAFETY: it is a place in the image, whose pixels an i32 can count.
+                pairs.places[tap][point] = unsafe { place.to_int_unchecked() };
+            }
+        }
+    }
+}
+
 /// Some points of one image.
 struct Part<'a> {
     plan: &'a Sampling,
@@ -215,32 +337,20 @@ impl Part<'_> {
     unsafe fn points(&self, image: usize, first: usize, n: usize) {
         let plan = self.plan;
         let n_axes = plan.lens.len();
-        let n_along = along(plan.op.mode);
-        let n_taps = n_along.pow(n_axes as u32);
+        let n_taps = along(plan.op.mode).pow(n_axes as u32);
         let plane_len: usize = plan.lens.iter().product();
         let mut places = [[0i32; POINTS]; MOST_TAPS];
         let mut weights = [[0f32; POINTS]; MOST_TAPS];
         let from = (image * plan.n_points + first) * n_axes;
         let grid = plan.args.at(&self.shared, 1).cast::<f32>().wrapping_add(from);
-        for point in 0..n {
-            let mut axes = [Axis { places: [0; MOST_ALONG], weights: [0.0; MOST_ALONG] }; 3];
-            for (axis, len) in plan.lens.iter().enumerate() {
-                // Coordinates begin with the innermost axis.
-                // SAFETY: the grid has as many for each point.
-                let at = unsafe { grid.add(point * n_axes + n_axes - 1 - axis).read_unaligned() };
-                axes[axis] = plan.axis(*len, at.into());
-            }
-            for tap in 0..n_taps {
-                let (mut place, mut weight, mut rest, mut step) = (0, 1.0, tap, 1);
-                for axis in (0..n_axes).rev() {
-                    let own = rest % n_along;
-                    rest /= n_along;
-                    place += axes[axis].places[own] * step;
-                    weight *= axes[axis].weights[own];
-                    step *= plan.lens[axis];
+        let taps = Taps { grid, n, places: &mut places, weights: &mut weights };
+        // SAFETY: the grid has a coordinate along every axis for each of the points.
+        unsafe {
+            match (plan.op.mode, plan.op.padding_mode) {
+                (GridSampleMode::Linear, GridSamplePadding::Zeros | GridSamplePadding::Border) => {
+                    plan.linear(taps)
                 }
-                places[tap][point] = place as i32;
-                weights[tap][point] = weight as f32;
+                _ => plan.one_by_one(taps),
             }
         }
         for channel in 0..plan.n_channels {

@@ -1,7 +1,7 @@
 //! Regions as quantized products: which node is what, and the same product in f32, whose operands and epilogue are read
 //! by what f32 products use.
 
-use planish_kernel::pointwise::Epilogue;
+use planish_kernel::pointwise::{Epilogue, Residual};
 use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, RegionNode};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
@@ -111,7 +111,7 @@ impl Quantized {
             None => Number::Input(one_of(problem, x.scale, DType::F32)?),
         };
         let (plain, residual, output) = in_floats(problem)?;
-        let form = Form::of(&plain, main, x.input, weight.input)?;
+        let form = Form::of(&plain, main, x.input, weight.input)?.with_bias_in_floats(problem)?;
         let (k, axis) = form.output_channels(&problem.inputs[weight.input].dims);
         let of_channels = |reference: Ref, dtype: DType| {
             let Ref::Input(idx) = reference else { return None };
@@ -255,9 +255,36 @@ impl Form {
         is_plain.then_some(Form::Matrix { c, k, transposed, epilogue })
     }
 
+    /// The same with no bytes as its bias. Of a single row or pixel any term has the sizes of a bias; the kernels read a
+    /// bias as f32, but residuals of any type.
+    fn with_bias_in_floats(mut self, problem: &Problem) -> Option<Form> {
+        let is_float = |input: u32| problem.inputs[input as usize].dtype == DType::F32;
+        let epilogue = self.epilogue_mut();
+        let Some(bias) = epilogue.bias.filter(|&bias| !is_float(bias)) else { return Some(self) };
+        // The other term takes its place: there is one row, so that it fits there.
+        let other = match epilogue.residual {
+            None => None,
+            Some(residual) if is_float(residual.input) && !residual.after_clamp => Some(residual.input),
+            Some(_) => return None,
+        };
+        if problem.inputs[bias as usize].dims != problem.outputs[0].dims {
+            return None;
+        }
+        epilogue.bias = other;
+        epilogue.residual = Some(Residual { input: bias, after_clamp: false });
+        Some(self)
+    }
+
     fn epilogue(&self) -> &Epilogue {
         match self {
             Form::Conv(convolution) => &convolution.epilogue,
+            Form::Matrix { epilogue, .. } => epilogue,
+        }
+    }
+
+    fn epilogue_mut(&mut self) -> &mut Epilogue {
+        match self {
+            Form::Conv(convolution) => &mut convolution.epilogue,
             Form::Matrix { epilogue, .. } => epilogue,
         }
     }

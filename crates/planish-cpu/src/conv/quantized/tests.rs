@@ -331,6 +331,61 @@ fn matrix_products_with_numbers_that_a_run_brings() {
     }
 }
 
+/// Bytes that are added to a single row or pixel have the sizes of a bias, which kernels read as f32.
+#[test]
+fn bytes_added_to_one_row_are_no_bias() {
+    for (x, w, out) in [
+        (vec![1usize, 1, 32], vec![32usize, 20], vec![1usize, 1, 20]),
+        (vec![1, 8], vec![8, 33], vec![1, 33]),
+        (vec![1, 8, 1, 1], vec![20, 8, 1, 1], vec![1, 20, 1, 1]),
+    ] {
+        for dtype in [DType::U8, DType::I8] {
+            // With a term of f32 before or after the bytes, or without one.
+            for floats_at in [None, Some(0), Some(1)] {
+                one_row((&x, &w, &out), dtype, floats_at).check();
+            }
+        }
+    }
+}
+
+fn one_row((x, w, out): (&[usize], &[usize], &[usize]), dtype: DType, floats_at: Option<usize>) -> Trial {
+    let mut random = Random::new(5);
+    let is_conv = w.len() == 4;
+    let least = if dtype == DType::U8 { 0 } else { -128 };
+    let n = if is_conv { w[0] } else { w[1] };
+    let inputs = vec![
+        random.whole(DType::U8, x, 0, 255),
+        weights(&mut random, w, 127),
+        scales(&mut random, n),
+        random.whole(dtype, out, least, least + 255),
+        random.made(DType::F32, out, |random| random.below(64) as f64 * 0.25 - 8.0),
+    ];
+    let constants = vec![
+        Tensor::scalar(0.25f32),
+        Tensor::scalar(128u8),
+        Tensor::scalar(0.5f32),
+        Tensor::from_i64s(dtype, &[], &[11]).unwrap(),
+    ];
+    let main: Op = if is_conv { conv(&[], &[], 1).into() } else { op::MatMul {}.into() };
+    let mut nodes = vec![
+        (dequantize(1), vec![input(0), constant(0), constant(1)]),
+        (dequantize(if is_conv { 0 } else { 1 }), vec![input(1), input(2)]),
+        (dequantize(1), vec![input(3), constant(2), constant(3)]),
+        (main, vec![node(0), node(1)]),
+    ];
+    let terms = match floats_at {
+        None => vec![node(2)],
+        Some(0) => vec![input(4), node(2)],
+        Some(_) => vec![node(2), input(4)],
+    };
+    for term in terms {
+        let sum = node(nodes.len() as u32 - 1);
+        nodes.push((op::Add {}.into(), vec![sum, term]));
+    }
+    let family: &dyn Family = if is_conv { CONV } else { &QuantizedFamily::Matrix };
+    Trial::new(family, region(5, constants, nodes), inputs, &[1, 2])
+}
+
 /// A residual whose scale a run brings is not a term of the epilogue.
 #[test]
 fn residuals_have_known_scales() {
