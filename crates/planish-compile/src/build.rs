@@ -160,7 +160,7 @@ pub(crate) fn optimize(
     backends: Backends<'_>,
     options: &BuildOptions,
 ) -> Result<Optimized, BuildError> {
-    options.check_types()?;
+    options.check()?;
     let (specialized, is_fixed) = at_fixed_sizes(graph, options)?;
     let pass_options = planish_passes::Options {
         disabled: options.disabled_passes.clone(),

@@ -399,7 +399,7 @@ pub struct Quantized {
 /// Quantizes a model as `--precision int8` or `--weights` does for the CPU, and keeps it a model.
 pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, BuildError> {
     let _mode = DefaultFloatMode::enter();
-    options.check_types()?;
+    options.check()?;
     let pass_options =
         Options { explain: options.explain, cancel: options.cancel.clone(), ..Options::default() };
     let standard_options = Options { disabled: vec![FOLD_WEIGHTS.to_string()], ..pass_options.clone() };

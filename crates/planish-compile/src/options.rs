@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use planish_kernel::{Arithmetic, Backend, Candidate, Problem, REFERENCE_SOURCE, Tactic};
 use planish_passes::{ActivationRange, Channels, DynamicRange, SecondMoments, WeightRange, WeightStorage};
-use planish_plan::Profile;
+use planish_plan::{MAX_PLAN_THREADS, Profile};
 use planish_tensor::DType;
 
 use crate::choose::tactic_lock::TacticLock;
@@ -338,9 +338,13 @@ impl BuildOptions {
         Some(())
     }
 
-    /// Refuses options that contradict each other.
-    pub(crate) fn check_types(&self) -> Result<(), BuildError> {
+    /// Refuses options that contradict each other, or that no plan can be for.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
         let wrong = |message: &str| Err(BuildError::new(BuildErrorKind::BadOption, message.to_string()));
+        if self.threads > MAX_PLAN_THREADS as usize {
+            let asked = self.threads;
+            return wrong(&format!("a plan for {asked} threads is asked for; at most {MAX_PLAN_THREADS} can be"));
+        }
         let lowers = self.precision != Precision::Fp32
             || self.weights.is_some()
             || !(self.fp32_layers.is_empty() && self.int8_layers.is_empty());
@@ -499,11 +503,13 @@ mod tests {
 
     #[test]
     fn options_that_contradict_each_other_are_refused() {
-        let refused = |options: BuildOptions| options.check_types().is_err();
+        let refused = |options: BuildOptions| options.check().is_err();
         let usual = BuildOptions::default;
         let int8 = || BuildOptions { precision: Precision::Int8, ..usual() };
         let weights = || BuildOptions { weights: "int8".parse().ok(), ..usual() };
         assert!(!refused(usual()) && !refused(weights()) && !refused(int8()));
+        let for_threads = |threads| BuildOptions { threads, ..usual() };
+        assert!(!refused(for_threads(4096)) && refused(for_threads(4097)));
         assert!(
             !refused(BuildOptions { dynamic: Some(DynamicRange::Row), ..int8() })
                 && refused(BuildOptions { dynamic: Some(DynamicRange::Row), ..usual() })

@@ -45,3 +45,4 @@ pub use record::{
 };
 pub use signature::{MAX_SIGNATURE_FILE, PrivateKey, PublicKey, Signature, SignatureError};
 pub use stripped::Stripped;
+pub use validate::MAX_PLAN_THREADS;

@@ -28,8 +28,8 @@ const MAX_NODE_OUTPUTS: u32 = 1 << 16;
 const NUMERICS: [Numeric; 6] =
     [Numeric::F32, Numeric::TF32, Numeric::F16, Numeric::BF16, Numeric::I8, Numeric::F8];
 
-/// Every context has workspace for each thread.
-const MAX_PLAN_THREADS: u32 = 4096;
+/// The most threads that a plan may be for: every context has workspace for each of them.
+pub const MAX_PLAN_THREADS: u32 = 4096;
 
 impl Plan {
     /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
