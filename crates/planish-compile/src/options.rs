@@ -343,7 +343,9 @@ impl BuildOptions {
         let wrong = |message: &str| Err(BuildError::new(BuildErrorKind::BadOption, message.to_string()));
         if self.threads > MAX_PLAN_THREADS as usize {
             let asked = self.threads;
-            return wrong(&format!("a plan for {asked} threads is asked for; at most {MAX_PLAN_THREADS} can be"));
+            return wrong(&format!(
+                "a plan for {asked} threads is asked for; at most {MAX_PLAN_THREADS} can be"
+            ));
         }
         let lowers = self.precision != Precision::Fp32
             || self.weights.is_some()
