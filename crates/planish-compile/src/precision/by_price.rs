@@ -42,6 +42,8 @@ const LEAST_GAIN: f64 = 0.01;
 /// Where the prices of steps put integers this many times ahead of the wide graph, the plans need not be run. Steps are
 /// priced alone, with their operands in cache: what they cost one after the other was off by a third on two models.
 const CLEARLY_AHEAD: f64 = 2.0;
+/// The same of a mix before integers everywhere, most of whose steps both have.
+const MIX_CLEARLY_AHEAD: f64 = 1.5;
 
 /// Integers must win a race by this share: what is closer cannot be told from noise, and floats are never slower than
 /// themselves.
@@ -113,14 +115,18 @@ pub(crate) fn settle(
     // Where a layer must be of integers, the whole cannot be without.
     let mut is_wide = pinned.is_empty() && in_floats.ns() < best_ns;
     let may_be_wide = pinned.is_empty() && !is_wide && in_floats.ns() < best_ns * CLEARLY_AHEAD;
-    if !is_wide && (mixed.is_some() || may_be_wide) {
-        let mut runners = vec![(low, options)];
+    // A mix that is clearly ahead of integers everywhere need not run against them.
+    let may_be_low =
+        mixed.as_ref().is_some_and(|(_, _, mix)| in_integers.ns() < mix.ns() * MIX_CLEARLY_AHEAD);
+    if !is_wide && (may_be_low || may_be_wide) {
+        let mut runners = Vec::new();
+        runners.extend((may_be_low || mixed.is_none()).then_some((low, options)));
         runners.extend(mixed.as_ref().map(|(options, optimized, _)| (optimized, options)));
         runners.extend(may_be_wide.then_some((&wide, &wide_options)));
         if let Some(times) = race::race(&runners, backends, timings)? {
             let (own, floats) = times.split_at(runners.len() - usize::from(may_be_wide));
             let shortest = own.iter().copied().fold(f64::INFINITY, f64::min);
-            mixed = mixed.filter(|_| own[0] > shortest);
+            mixed = mixed.filter(|_| !may_be_low || own[0] > shortest);
             best_ns = shortest;
             why = format!("whole plans in turns take {} with {low_name} alone", ms(own[0]));
             if let Some(&floats) = floats.first() {
