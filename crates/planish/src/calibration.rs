@@ -129,6 +129,8 @@ impl CalibrationBuilder {
     /// let model = Model::from_network(net)?;
     /// let calibration = CalibrationBuilder::from_model(model).threads(1).measured(true).run(samples)?;
     /// assert!(calibration.notes().iter().any(|note| note.starts_with("--calibrator auto took ")));
+    /// let (evens_channels_out, in_floats) = calibration.advice();
+    /// println!("channels evened out: {evens_channels_out}; nodes in floats: {in_floats:?}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn measured(mut self, wanted: bool) -> CalibrationBuilder {
