@@ -288,8 +288,8 @@ impl Sampling {
             GridSamplePadding::Zeros => (-BESIDE, len as f64 + BESIDE),
             GridSamplePadding::Border | GridSamplePadding::Reflection => (0.0, last),
         };
-        for (point, &coordinate) in normalized.iter().enumerate() {
-            let at = ((coordinate + 1.0) * factor - less) / 2.0;
+        for (point, normalized) in normalized.iter().enumerate() {
+            let at = ((normalized + 1.0) * factor - less) / 2.0;
             // No number is no more than `low`.
             let at = if at > low { at } else { low };
             let at = if at < high { at } else { high };
