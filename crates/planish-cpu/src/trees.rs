@@ -195,6 +195,18 @@ impl<T: Feature> Trees<T> {
         n_trees * (1 + (self.forest.nodes.len() / n_trees.max(1)).ilog2_or_zero())
     }
 
+    /// Rows of a task. Every task reads the whole forest, which may be larger than the caches: 500 trees over 32 rows in
+    /// tasks of one row read it 32 times. So a task takes its thread's share of the rows, in groups that walk together.
+    /// No sum depends on it.
+    fn rows_per_task(&self, n_threads: usize) -> usize {
+        let worth = units_per_task(self.n_rows, self.steps_per_row(), TASK_STEPS);
+        let rows = match self.n_rows < 2 * LANES {
+            true => worth,
+            false => worth.max(self.n_rows.div_ceil(n_threads)).next_multiple_of(LANES),
+        };
+        rows.min(MAX_ROWS)
+    }
+
     /// Numbers of workspace for one slot.
     pub fn workspace_len(&self) -> usize {
         MAX_ROWS * self.forest.n_targets
@@ -206,7 +218,7 @@ impl<T: Feature> Trees<T> {
     /// The pointers must be valid for what the planned operands span, the workspace for [`Trees::workspace_len`]
     /// numbers for each slot of the team, and nothing else may write them meanwhile.
     pub unsafe fn run(&self, arguments: &TreesArguments<T>, team: &Team) {
-        let rows_per_task = units_per_task(self.n_rows, self.steps_per_row(), TASK_STEPS).min(MAX_ROWS);
+        let rows_per_task = self.rows_per_task(team.n_slots());
         team.for_each(self.n_rows.div_ceil(rows_per_task), &|task| {
             let first = task.idx * rows_per_task;
             let n_rows = rows_per_task.min(self.n_rows - first);

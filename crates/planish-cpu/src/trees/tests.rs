@@ -101,6 +101,18 @@ fn forests_agree() {
     }
 }
 
+/// So large that a row is work for a task, and tasks take more rows all the same.
+#[test]
+fn large_forests_agree() {
+    let mut random = Random::new(9);
+    for n_rows in [7, 15, 16, 33, 150] {
+        let op = ensemble(&mut random, DType::F32, 900, 4);
+        let values: Vec<f64> = (0..n_rows * 6).map(|_| random.below(5) as f64 - 2.0).collect();
+        let rows = Tensor::from_f64s(DType::F32, &[n_rows, 6], &values).unwrap();
+        OpTrial::new(op, &[Input::Data(rows)], 1).check_exact(&TreesFamily, &mut random, None);
+    }
+}
+
 #[test]
 fn splits_without_a_number_below_them_are_walked_as_they_are() {
     let mut random = Random::new(8);
