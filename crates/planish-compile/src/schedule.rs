@@ -417,11 +417,33 @@ impl Schedule<'_> {
                 && source.layout == sink.layout
                 && sink.storage == Storage::Arena
                 && !program.outputs.contains(&to)
-                && self.dies_at(from, step);
+                && self.dies_at(from, step)
+                // A view takes its value to lie without gaps, which a part of another does at some sizes only.
+                && !(self.has_gaps(from) && self.is_viewed(to));
             if fits {
                 self.program.values[to as usize].storage = Storage::Alias { of: from };
             }
         }
+    }
+
+    /// Whether a value lies inside of another one, with elements of that between its own.
+    fn has_gaps(&self, value: u32) -> bool {
+        let mut at = value;
+        loop {
+            match &self.program.values[at as usize].storage {
+                Storage::Inside { .. } => return true,
+                Storage::Alias { of } => at = *of,
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether another value is the memory of this one, or a part of it.
+    fn is_viewed(&self, value: u32) -> bool {
+        self.program.values.iter().any(|other| match &other.storage {
+            Storage::Alias { of } | Storage::Inside { of, .. } => *of == value,
+            _ => false,
+        })
     }
 
     /// Whether the memory of `value` is in the arena, and `step` is the last to touch it.

@@ -76,6 +76,27 @@ fn a_chain_with_a_view_and_two_outputs() {
     );
 }
 
+/// The cell of an LSTM for any batch, tuned at one row: there the gates are parts of a product without gaps, elsewhere with. New
+/// states written over gates could not be viewed as `[1, batch, 8]` with more rows than one.
+#[test]
+fn what_is_written_over_a_part_is_not_viewed() {
+    let weights: Vec<String> = (0..8 * 32).map(|i| format!("{}", (i * 7 % 11) as f32 / 8.0 - 0.6)).collect();
+    let text = format!(
+        "graph \"cell\" {{ input %x: f32[batch,8] input %c: f32[batch,8] const %w: f32[8,32] = [{}] const %first: i64[1] = 0 \
+         %g: f32[batch,32] = MatMul(%x, %w) \
+         %i: f32[batch,8], %f: f32[batch,8], %n: f32[batch,8], %o: f32[batch,8] = Split(%g) {{axis=1, num_outputs=4}} \
+         %si: f32[batch,8] = Sigmoid(%i) %sf: f32[batch,8] = Sigmoid(%f) %tn: f32[batch,8] = Tanh(%n) \
+         %so: f32[batch,8] = Sigmoid(%o) %kept: f32[batch,8] = Mul(%sf, %c) %new: f32[batch,8] = Mul(%si, %tn) \
+         %cell: f32[batch,8] = Add(%kept, %new) %tc: f32[batch,8] = Tanh(%cell) %hidden: f32[batch,8] = Mul(%so, %tc) \
+         %a: f32[1,batch,8] = Unsqueeze(%hidden, %first) %b: f32[1,batch,8] = Unsqueeze(%cell, %first) \
+         %states: f32[2,batch,8] = Concat(%a, %b) {{axis=0}} output %states }}",
+        weights.join(", ")
+    );
+    for n_rows in [1, 3] {
+        check(&text, &[random(&[n_rows, 8], 5), random(&[n_rows, 8], 6)]);
+    }
+}
+
 /// One channel has a filter, a matrix or a scale of one element: a weight as any other, which kernels read.
 #[test]
 fn weights_of_one_element_have_kernels() {
