@@ -16,6 +16,7 @@ use crate::passes::cancel_quantization::{ABSORB_CLAMPS, CANCEL_QUANTIZATION, DRO
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::choose_signedness::{ChooseSignedness, SIGN_WEIGHTS};
 use crate::passes::copy_dequantize::CopyDequantize;
+use crate::passes::drop_ordered_gathers::DROP_ORDERED_GATHERS;
 use crate::passes::drop_padding_taps::DropPaddingTaps;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
@@ -29,6 +30,7 @@ use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::move_quantization::{PULL_QUANTIZE, PUSH_DEQUANTIZE};
 use crate::passes::pack_attention_heads::PACK_ATTENTION_HEADS;
+use crate::passes::pack_channel_heads::PACK_CHANNEL_HEADS;
 use crate::passes::prune_weights::{PlainZeros, PruneWeights};
 use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PUSH_SLICES;
@@ -61,6 +63,7 @@ use crate::passes::recognize_softmax::RECOGNIZE_SOFTMAX;
 use crate::passes::recognize_softplus::RECOGNIZE_SOFTPLUS;
 use crate::passes::recognize_swish::RECOGNIZE_SWISH;
 use crate::passes::recognize_transpose::RECOGNIZE_TRANSPOSE;
+use crate::passes::rejoin_parts::REJOIN_PARTS;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::round_weights::RoundWeights;
@@ -101,6 +104,8 @@ pub fn standard() -> Pipeline {
         Pass::rule(MergeReshapes),
         // Patterns ask whether two values are the same one.
         Pass::sweep(ShareCommonSubexpressions),
+        // After constants and the spelling of Unsqueeze; masks then are what attention can look at.
+        Pass::rule(DROP_ORDERED_GATHERS),
         // Folding into layers. Before patterns, none of which has a BatchNormalization in it.
         Pass::rule(FoldBatchNorm),
     ]);
@@ -125,7 +130,9 @@ pub fn standard() -> Pipeline {
         Pass::rule(SpellLrn),
         // After patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
-        // After patterns, which know parts by their Split, and before slices move.
+        // After patterns, which know parts by their Split; some parts then have no reader.
+        Pass::rule(REJOIN_PARTS),
+        // For the same reason, and before slices move.
         Pass::rule(SLICE_READ_PARTS),
         // After attention, whose operands are such slices, and before Reshapes are merged.
         Pass::rule(PUSH_SLICES),
@@ -391,6 +398,8 @@ fn recognition() -> Vec<Pass> {
         // After the norms and activations, since it takes the scales of its operands off.
         Pass::rule(RECOGNIZE_ATTENTION),
         Pass::rule(PACK_ATTENTION_HEADS),
+        // What is left of heads between transposes are those of images.
+        Pass::rule(PACK_CHANNEL_HEADS),
         // Around packed heads the batch alone may be left to transpose.
         Pass::rule(RECOGNIZE_TRANSPOSE),
         // Layers that keep their axes can be moved to where fewest transposes are left.

@@ -29,7 +29,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::names::matches;
 use crate::passes::quantize_layers::ActivationRange;
-use crate::pattern::cast;
+use crate::pattern::{cast, made_by};
 use crate::quantization::{multiplies_integers, weighs_integers};
 use crate::rounding::{Small, rounded};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
@@ -116,7 +116,7 @@ impl LowerPrecision {
         let is_constant = |place: &usize| cx.constant_input(node, *place).is_some();
         let variable = || data.iter().filter(|place| !is_constant(place)).filter_map(|&at| node.inputs[at]);
         match node.op.lowering() {
-            _ if is_weight => {}
+            _ if is_weight || sums_nothing(cx, node) => {}
             Lowering::Never => return Err(format!("{name} needs the range and precision of f32")),
             Lowering::Always => {}
             Lowering::Among => {
@@ -310,6 +310,13 @@ fn is_data(op: &Op, place: usize) -> bool {
         Op::Resize(_) | Op::GridSample(_) | Op::BatchNormalization(_) => place == 0,
         _ => true,
     }
+}
+
+/// Whether a node adds up products with zero: zeros, or NaN, in any type of floats.
+fn sums_nothing(cx: &View<'_>, node: &Node) -> bool {
+    let product = || made_by(cx, cx.input(node, 0)?, |op| matches!(op, Op::Mul(_)));
+    let is_zero = |value: &Option<ValueId>| value.is_some_and(|value| cx.splat(value) == Some(0.0));
+    matches!(node.op, Op::ReduceSum(_)) && product().is_some_and(|(_, mul)| mul.inputs.iter().any(is_zero))
 }
 
 #[cfg(test)]

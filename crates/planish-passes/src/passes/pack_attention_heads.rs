@@ -1,11 +1,13 @@
 //! Lets Attention read and write its heads side by side, `[batch, sequence, heads·size]`, where it now stands
-//! between transposes that take heads apart and put them together: the operator can do that itself.
+//! between transposes that take heads apart and put them together: the operator can do that itself. What newer exporters
+//! put around weights that are NaN (see `recognize_attention`) goes with it: `Where(IsNaN(y), ΣV·0, y)` is the same for
+//! heads side by side.
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::{Attention, Op, Transpose};
-use planish_tensor::{Dim, Shape};
+use planish_op::{Attention, IsNaN, Mul, Op, ReduceSum, Transpose, Where};
+use planish_tensor::{Dim, Shape, Tensor};
 
-use crate::pattern::{Finder, Found, Miss, blocked, made_by, one_input, output, relying_on};
+use crate::pattern::{Finder, Found, Miss, blocked, made_by, one_input, output, reduced_axes, relying_on};
 use crate::reshape::reshaped;
 use crate::rule::{Operand, Patch};
 use crate::view::View;
@@ -38,7 +40,10 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     if cx.rank(y) != Some(4) {
         return Err(Miss::No);
     }
-    let Some((back, turn)) = cx.sole_reader(y).filter(|(_, node)| matches!(node.op, Op::Transpose(_))) else {
+    let guard = guard(cx, y, v);
+    let result = guard.as_ref().map_or(y, |guard| guard.selected);
+    let turn = cx.sole_reader(result).filter(|(_, node)| matches!(node.op, Op::Transpose(_)));
+    let Some((back, turn)) = turn else {
         return blocked("the result is not transposed, or read in other ways too");
     };
     let sources = [q, k, v].map(|operand| source(cx, operand));
@@ -58,7 +63,18 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
         inputs.push(Some(packed(cx, &mut patch, name, source)?));
     }
     inputs.extend(mask.map(|mask| Some(Operand::from(mask))));
-    let result = patch.node_with(name, op, inputs, 1).pop().ok_or(Miss::No)?;
+    let value = inputs[2];
+    let mut result = patch.node_with(name, op, inputs, 1).pop().ok_or(Miss::No)?;
+    let mut relied_on = vec![back];
+    if let (Some(Guard { zero, nodes, .. }), Some(value)) = (guard, value) {
+        let nothing = patch.node(name, Mul {}, &[value, zero.into()]);
+        let rows = patch.constant("axes", Tensor::vector(vec![1i64]));
+        let sums = ReduceSum { noop_with_empty_axes: false, keepdims: true };
+        let nothing = patch.node(name, sums, &[nothing, rows]);
+        let is_nan = patch.node(name, IsNaN {}, &[result]);
+        result = patch.node(name, Where {}, &[is_nan, nothing, result]);
+        relied_on.extend(nodes);
+    }
     let wide: Shape = [batch.clone(), queries.clone(), heads * size].into_iter().collect();
     let apart = [batch, queries, heads, size].map(Dim::clone);
     let mut result = reshaped(&mut patch, name, result, &wide, &apart)?;
@@ -67,7 +83,36 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
         result = patch.node(&turn.name, Transpose { perm: Some(perm) }, &[result]);
     }
     patch.replace(turned, result);
-    Ok(relying_on(patch, &[back]))
+    Ok(relying_on(patch, &relied_on))
+}
+
+/// What gives rows whose weights are all NaN the result `0·V`.
+struct Guard {
+    selected: ValueId,
+    zero: ValueId,
+    nodes: Vec<NodeId>,
+}
+
+/// `Where(IsNaN(y), ReduceSum(V·0), y)` around the result of an Attention of rank 4 over `v`, where nothing else reads it.
+fn guard(cx: &View<'_>, y: ValueId, v: ValueId) -> Option<Guard> {
+    let is_select = |id: &NodeId| matches!(cx.node(*id).op, Op::Where(_));
+    let &[first, second] = cx.readers(y) else { return None };
+    let select = [first, second].into_iter().find(is_select).filter(|_| !cx.is_output(y))?;
+    let &[Some(condition), Some(nothing), Some(value)] = &cx.node(select).inputs[..] else { return None };
+    let (is_nan, node) = made_by(cx, condition, |op| matches!(op, Op::IsNaN(_)))?;
+    let (sum, reduce) = made_by(cx, nothing, |op| matches!(op, Op::ReduceSum(_)))?;
+    let Op::ReduceSum(op) = &reduce.op else { return None };
+    let (product, mul) = made_by(cx, cx.input(reduce, 0)?, |op| matches!(op, Op::Mul(_)))?;
+    let &[Some(factor), Some(zero)] = &mul.inputs[..] else { return None };
+    let is_guard = value == y
+        && one_input(node) == Some(y)
+        && reduced_axes(cx, reduce, op.noop_with_empty_axes)? == [2]
+        && op.keepdims
+        && factor == v
+        && cx.splat(zero) == Some(0.0)
+        && cx.shape(zero)?.rank() == 0;
+    let selected = cx.node(select).outputs.first().copied().flatten()?;
+    is_guard.then(|| Guard { selected, zero, nodes: vec![select, is_nan, sum, product] })
 }
 
 fn source(cx: &View<'_>, operand: ValueId) -> Option<Source> {
@@ -106,7 +151,8 @@ fn packed(cx: &View<'_>, patch: &mut Patch, name: &str, source: &Source) -> Foun
 mod tests {
     use super::*;
     use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
-    use crate::testing::check;
+    use crate::driver::Pass;
+    use crate::testing::{check, run};
     use expect_test::expect;
 
     const FEED: Feed<'static> = Feed { sizes: &[("b", 2), ("s", 3), ("t", 5)], ..PLAIN };
@@ -183,6 +229,24 @@ mod tests {
         "#]],
         );
         agrees(PACK_ATTENTION_HEADS, form, FEED);
+    }
+
+    #[test]
+    fn a_guard_against_rows_without_weights_goes_with_it() {
+        let form = format!(
+            "{HEADS_APART} input %m: f32[b,1,s,t] const %zero: f32[] = 0 const %axes: i64[1] = -2 \
+             %a: f32[b,3,s,2] = Attention(%q, %k, %v, %m) {{scale=0.5}} \
+             %n: f32[b,3,t,2] = Mul(%v, %zero) %z: f32[b,3,1,2] = ReduceSum(%n, %axes) {{keepdims=true}} \
+             %i: bool[b,3,s,2] = IsNaN(%a) %g: f32[b,3,s,2] = Where(%i, %z, %a) \
+             %t: f32[b,s,3,2] = Transpose(%g) {{perm=[0,2,1,3]}} %y: f32[b,s,6] = Reshape(%t, %back) output %y"
+        );
+        let (after, report) = run(Pass::rule(PACK_ATTENTION_HEADS), &form);
+        assert_eq!(report.hits, 1, "{:?}", report.refusals);
+        let text = after.print_whole();
+        assert!(!text.contains("Transpose(") && text.contains("IsNaN("), "{text}");
+        agrees(PACK_ATTENTION_HEADS, &form, FEED);
+        // Rows of scores that are minus infinity throughout, and values that are not finite.
+        agrees(PACK_ATTENTION_HEADS, &form, Feed { special: &[f64::NEG_INFINITY, f64::NAN], ..FEED });
     }
 
     #[test]
