@@ -43,7 +43,7 @@ impl Family for PluginFamily {
                 if layout != Layout::Plain && !declaration.channels_last {
                     continue;
                 }
-                let want = Want { layout, inside: declaration.strided };
+                let want = Want { inside: declaration.strided, ..Want::dense(layout) };
                 let inputs = problem.inputs.iter().map(|input| match input.constant {
                     true => Want::dense(Layout::Plain),
                     false => want,

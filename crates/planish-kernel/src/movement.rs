@@ -118,7 +118,7 @@ pub fn wants(problem: &Problem, (from, to): (Layout, Layout)) -> (Vec<Want>, Vec
         problem.region.nodes.iter().any(|node| {
             matches!(node.op, Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_))
         });
-    let all = |layout, n| vec![Want { layout, inside: !is_regrouped }; n];
+    let all = |layout, n| vec![Want { inside: !is_regrouped, ..Want::dense(layout) }; n];
     (all(from, problem.inputs.len()), all(to, problem.outputs.len()))
 }
 

@@ -1,6 +1,6 @@
 //! How a value lies in memory: type, sizes in the order the operator sees them, and strides.
 
-use std::ops::RangeFrom;
+use std::slice::SliceIndex;
 
 use planish_tensor::{DType, Shape};
 
@@ -127,9 +127,8 @@ impl Operand {
         (0..self.rank()).all(|axis| self.dims[axis] <= 1 || self.strides[axis] == dense[axis])
     }
 
-    /// The stride of the dimensions from `axes.start` on as one, if they go on with one stride; 1 where they have one
-    /// element.
-    pub fn run(&self, axes: RangeFrom<usize>) -> Option<usize> {
+    /// The stride of some neighbouring dimensions as one, if they go on with one stride; 1 where they have one element.
+    pub fn run(&self, axes: impl SliceIndex<[usize], Output = [usize]> + Clone) -> Option<usize> {
         let mut run: Option<(usize, usize)> = None;
         let inner = self.dims[axes.clone()].iter().zip(&self.strides[axes]);
         for (dim, stride) in inner.rev().filter(|(dim, _)| **dim != 1) {

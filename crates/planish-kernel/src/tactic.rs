@@ -33,15 +33,30 @@ pub struct Want {
     pub layout: Layout,
     /// Whether the operand may lie inside a larger one: strides larger than dense, the innermost still 1.
     pub inside: bool,
+    /// Inside a larger one only as a part of its innermost axis, which begins at a whole multiple of
+    /// [`Want::ALIGNMENT`] and goes on after such: rows then lie one pitch apart, as they do in a dense operand.
+    pub aligned: bool,
 }
 
 impl Want {
+    /// Bytes: what a GPU's bulk copies ask of addresses and strides.
+    pub const ALIGNMENT: usize = 16;
+
     pub fn dense(layout: Layout) -> Want {
-        Want { layout, inside: false }
+        Want { layout, inside: false, aligned: false }
     }
 
     pub fn inside(layout: Layout) -> Want {
-        Want { layout, inside: true }
+        Want { layout, inside: true, aligned: false }
+    }
+
+    pub fn inside_aligned(layout: Layout) -> Want {
+        Want { layout, inside: true, aligned: true }
+    }
+
+    /// Whether an operand may lie wherever it may for `other`, in the same layout.
+    pub fn takes_all_of(self, other: Want) -> bool {
+        self.layout == other.layout && (!other.inside || self.inside && (!self.aligned || other.aligned))
     }
 
     /// Operands of the output's rank follow its layout; weights and those of other ranks stay plain.

@@ -91,6 +91,11 @@ pub fn part(operand: &Operand, layout: Layout, axis: usize, gap: usize) -> Opera
 
 /// The operand as a candidate wants it, inside a larger one where that is allowed.
 fn wanted(operand: &Operand, want: Want, gap: usize) -> Operand {
+    let gap = match want.aligned {
+        // Rows of whole multiples stay such.
+        true => gap.next_multiple_of((8 * Want::ALIGNMENT / operand.dtype.bits()).max(1)),
+        false => gap,
+    };
     widened(operand, want.layout, if want.inside { gap } else { 0 })
 }
 

@@ -37,11 +37,12 @@ fn amount(convolution: &Convolution, problem: &Problem, math: Math) -> Amount {
     }
 }
 
-/// Whether every pixel is a row of the product, as it lies.
-fn is_product(convolution: &Convolution) -> bool {
+/// Bytes from one row of the product to the next, where every pixel is such a row, as it lies.
+fn row_pitch(convolution: &Convolution, problem: &Problem, math: Math) -> Option<u64> {
     let plain =
         |axis: &PlacedAxis| axis.kernel == 1 && axis.stride == 1 && axis.pad_begin + axis.pad_end == 0;
-    convolution.axes.iter().all(plain)
+    let pitch = || wproduct::pixel_pitch(&problem.inputs[convolution.x], math);
+    convolution.axes.iter().all(plain).then(pitch)?
 }
 
 /// Innermost first.
@@ -83,19 +84,24 @@ pub(super) fn wanted(
 }
 
 /// The map of the image: pixels as rows, or windows over it.
-fn image_map(convolution: &Convolution, problem: &Problem, math: Math, tile: &Tile) -> TensorMap {
-    if is_product(convolution) {
+fn image_map(
+    convolution: &Convolution,
+    problem: &Problem,
+    math: Math,
+    tile: &Tile,
+) -> Result<TensorMap, KernelError> {
+    if let Some(pitch) = row_pitch(convolution, problem, math) {
         let c = wproduct::places(math, convolution.c);
-        return wproduct::rows_map(c, convolution.m(), tile.bk, tile.bm);
+        return Ok(wproduct::spaced_rows_map(c, convolution.m(), pitch, tile.bk, tile.bm));
     }
-    let (dims, strides) = wproduct::image_sizes(convolution, problem, math);
+    let (dims, strides) = laid(convolution, problem, math)?;
     let mut box_of = vec![1; dims.len()];
     box_of[0] = tile.bk;
     let mut map = wproduct::map(&dims, &strides, &box_of, tile.bk);
     let steps = each(convolution, |axis| axis.stride as u32);
     map.steps[1..=steps.len()].copy_from_slice(&steps);
     map.windows = Some(windows(convolution, tile.bm));
-    map
+    Ok(map)
 }
 
 /// The map of the weights: a row for each output channel, taps, then channels.
@@ -132,27 +138,37 @@ pub(super) fn setting_of<'a>(
 }
 
 fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
-    let kind = if is_product(convolution) { 0 } else { convolution.spatial as u32 };
+    let is_product = row_pitch(convolution, problem, math).is_some();
+    let kind = if is_product { 0 } else { convolution.spatial as u32 };
     setting_of(convolution, problem, math, tile, kind)
 }
 
-/// What all candidates ask for. TMA wants its image aligned, so that one is not taken from inside another
-/// value.
+/// What all candidates ask for: TMA wants its image aligned, also where it is a part of another value.
 pub(super) fn offer(convolution: &Convolution, problem: &Problem, math: Math) -> Offer {
-    let (inputs, outputs) = convolution.wants(problem, Want::dense(Layout::ChannelsLast));
+    let (inputs, outputs) = convolution.wants(problem, Want::inside_aligned(Layout::ChannelsLast));
     Offer { inputs, outputs, packed: Packing::of_inputs(Some(convolution.packing(math)), problem) }
 }
 
-/// Refused where weight and image do not lie as `offer` asks.
-pub(super) fn expect_laid(
+/// Sizes and strides of the image for a map; refused where they are none that TMA takes.
+pub(super) fn laid(
+    convolution: &Convolution,
+    problem: &Problem,
+    math: Math,
+) -> Result<(Vec<u64>, Vec<u64>), KernelError> {
+    let sizes = wproduct::image_sizes(&problem.inputs[convolution.x], math);
+    sizes.ok_or_else(|| KernelError::unsupported("an image that does not lie as TMA asks"))
+}
+
+/// Refused where weight and image are none that `offer` is made for.
+pub(super) fn expect_suited(
     convolution: &Convolution,
     problem: &Problem,
     math: Math,
     tactic: &Tactic,
 ) -> Result<(), KernelError> {
-    match problem.inputs[convolution.x].is_dense(Layout::ChannelsLast) && suits(convolution, problem, math) {
+    match suits(convolution, problem, math) {
         true => Ok(()),
-        false => Err(KernelError::unsupported(format!("{tactic}: its input does not lie as TMA asks"))),
+        false => Err(KernelError::unsupported(format!("{tactic}: its factors are not as TMA asks"))),
     }
 }
 
@@ -180,7 +196,7 @@ impl Family for WConvFamily {
     fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
         let Ready { cuda, problem, tactic, .. } = *ready;
         let (convolution, math, tile) = found(problem, tactic)?;
-        expect_laid(&convolution, problem, math, tactic)?;
+        expect_suited(&convolution, problem, math, tactic)?;
         let module = ready.module()?;
         let each = |of: fn(&PlacedAxis) -> usize| convolution.along(of).map(|size| size as i32);
         let window = Window {
@@ -192,7 +208,7 @@ impl Family for WConvFamily {
         };
         let setting = setting(&convolution, problem, math, tile);
         let factors = [
-            (convolution.x, image_map(&convolution, problem, math, &tile)),
+            (convolution.x, image_map(&convolution, problem, math, &tile)?),
             (convolution.weight, weight_map(&convolution, &setting)),
         ];
         let amount = amount(&convolution, problem, math);

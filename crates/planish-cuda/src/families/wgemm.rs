@@ -1,7 +1,7 @@
 //! Matrix products with wgmma: rows of A with k innermost, and B packed, or stored with k innermost. Leading
 //! dimensions of A are further rows.
 
-use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 
 use super::gemm::region::Product;
 use super::product::epilogue::Rows;
@@ -68,6 +68,16 @@ impl Posed {
     }
 }
 
+/// Bytes from one row of A to the next, where the same for all of them and TMA steps so.
+fn row_pitch(a: &Operand) -> Option<u64> {
+    let k = a.rank() - 1;
+    let rows: usize = a.dims[..k].iter().product();
+    // Where there is one row, its stride says nothing.
+    let stride = if rows == 1 { a.dims[k] } else { a.run(..k)? };
+    let pitch = stride.checked_mul(a.dtype.bytes_for(1)?)?;
+    (a.contiguous_along(k) && pitch.is_multiple_of(Want::ALIGNMENT)).then_some(pitch as u64)
+}
+
 impl Family for WGemmFamily {
     fn name(&self) -> &'static str {
         "wgemm"
@@ -78,8 +88,12 @@ impl Family for WGemmFamily {
         let Some(math) = wproduct::math(gpu, problem, problem.inputs[posed.product.b].dtype) else {
             return Vec::new();
         };
+        let mut inputs = vec![Want::dense(Layout::Plain); problem.inputs.len()];
+        if !problem.inputs[posed.product.a].constant {
+            inputs[posed.product.a] = Want::inside_aligned(Layout::Plain);
+        }
         let offer = Offer {
-            inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
+            inputs,
             outputs: vec![Want::inside(Layout::Plain)],
             packed: Packing::of_inputs(posed.product.packing(problem, math), problem),
         };
@@ -103,15 +117,16 @@ impl Family for WGemmFamily {
         let posed = Posed::of(problem)?;
         let (a, b) = (posed.product.a, posed.product.b);
         let packs = posed.product.packs(problem);
+        let pitch = row_pitch(&problem.inputs[a]);
         let lies =
-            problem.inputs[a].is_dense(Layout::Plain) && (packs || problem.inputs[b].is_dense(Layout::Plain));
-        if !lies || problem.inputs[a].dtype != math.dtype() {
+            problem.inputs[a].dtype == math.dtype() && (packs || problem.inputs[b].is_dense(Layout::Plain));
+        let (true, Some(pitch)) = (lies, pitch) else {
             let message = format!("{tactic}: its matrices do not lie as TMA asks");
             return Err(KernelError::unsupported(message));
-        }
+        };
         let amount = posed.amount;
         let setting = posed.setting(problem, math, tile);
-        let map_a = wproduct::rows_map(amount.c, amount.m, tile.bk, tile.bm);
+        let map_a = wproduct::spaced_rows_map(amount.c, amount.m, pitch, tile.bk, tile.bm);
         let factors = [(a, map_a), (b, setting.map_b(amount.c))];
         setting.launch(cuda.gpu(), ready.module()?, factors, &amount, Window::NONE)
     }

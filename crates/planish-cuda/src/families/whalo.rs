@@ -65,13 +65,18 @@ fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, p
 }
 
 /// The map of the image: a box is a piece with its rim.
-fn image_map(convolution: &Convolution, problem: &Problem, math: Math, piece: &Piece) -> TensorMap {
-    let (dims, strides) = wproduct::image_sizes(convolution, problem, math);
+fn image_map(
+    convolution: &Convolution,
+    problem: &Problem,
+    math: Math,
+    piece: &Piece,
+) -> Result<TensorMap, KernelError> {
+    let (dims, strides) = wconv::laid(convolution, problem, math)?;
     let mut box_of = vec![piece.bk];
     let halo = piece.halo(taps(convolution));
     box_of.extend(halo[..convolution.spatial].iter().map(|size| *size as u32));
     box_of.push(1);
-    wproduct::map(&dims, &strides, &box_of, piece.bk)
+    Ok(wproduct::map(&dims, &strides, &box_of, piece.bk))
 }
 
 /// The map of the weights: a box is some taps of some output channels, tap by tap; or one tap of them, where their order
@@ -140,7 +145,7 @@ impl Family for WHaloFamily {
     fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
         let Ready { cuda, problem, tactic, .. } = *ready;
         let (convolution, math, piece) = found(problem, tactic)?;
-        wconv::expect_laid(&convolution, problem, math, tactic)?;
+        wconv::expect_suited(&convolution, problem, math, tactic)?;
         if !suits(&convolution, problem, math) {
             return ready.refuse("windows that do not overlap, or lie apart");
         }
@@ -164,7 +169,7 @@ impl Family for WHaloFamily {
         };
         let setting = setting(&convolution, problem, math, &piece);
         let factors = [
-            (convolution.x, image_map(&convolution, problem, math, &piece)),
+            (convolution.x, image_map(&convolution, problem, math, &piece)?),
             (convolution.weight, weight_map(&convolution, &setting, &piece)),
         ];
         let params = setting.params(factors, &arguments);

@@ -17,10 +17,9 @@ use std::sync::Arc;
 use planish_gpu::args::{self, ArgBytes, Field};
 use planish_gpu::kernel_args;
 use planish_gpu::space::int;
-use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic};
+use planish_kernel::{Budget, Candidate, KernelError, Operand, Problem, Tactic, Want};
 use planish_tensor::DType;
 
-use super::conv::region::Convolution;
 use super::product::epilogue::{Rows, TileEpilogue, TileEpilogueArgs};
 use super::product::{self, Math, Offer};
 use crate::driver::{Module, Swizzle, TensorMap};
@@ -143,10 +142,14 @@ pub(super) fn map(dims: &[u64], strides: &[u64], box_of: &[u32], bk: u32) -> Ten
     TensorMap::new(PLACE, dims, strides, box_of, swizzle(bk))
 }
 
-/// A map of rows of `row` places, which a box takes `bk` places of `count` rows of.
+/// A map of rows of `row` places, one after the other, which a box takes `bk` places of `count` rows of.
 pub(super) fn rows_map(row: usize, rows: usize, bk: u32, count: u32) -> TensorMap {
-    let row = row as u64;
-    map(&[row, rows as u64], &[row * 2], &[bk, count], bk)
+    spaced_rows_map(row, rows, row as u64 * 2, bk, count)
+}
+
+/// The same with `pitch` bytes from one row to the next.
+pub(super) fn spaced_rows_map(row: usize, rows: usize, pitch: u64, bk: u32, count: u32) -> TensorMap {
+    map(&[row as u64, rows as u64], &[pitch], &[bk, count], bk)
 }
 
 /// A map of b: `n` rows of `row` places each, in the order that leaves `run` neighbouring columns to a lane (see
@@ -159,18 +162,35 @@ pub(super) fn runs_map(row: usize, n: usize, run: u32, bk: u32, bn: u32) -> Tens
     map(&dims, &steps, &[bk, 2, 4, run / 2, bn / group], bk)
 }
 
-/// Sizes of a convolution's image as a map takes them, channels innermost and dense, and its strides in bytes.
-pub(super) fn image_sizes(convolution: &Convolution, problem: &Problem, math: Math) -> (Vec<u64>, Vec<u64>) {
-    let mut dims = vec![places(math, convolution.c) as u64];
-    let sizes = convolution.along(|axis| axis.input);
-    dims.extend(sizes[..convolution.spatial].iter().map(|size| *size as u64));
-    let mut strides = vec![2 * dims[0]];
-    strides.extend(dims[1..].iter().scan(2 * dims[0], |step, size| {
-        *step *= size;
-        Some(*step)
-    }));
-    dims.push(problem.inputs[convolution.x].dims[0] as u64);
-    (dims, strides)
+/// Sizes of a channels-last image as a map takes them, innermost first, and its strides in bytes. `None` where TMA cannot
+/// step over it: channels that are not side by side, or steps of no whole multiples.
+pub(super) fn image_sizes(image: &Operand, math: Math) -> Option<(Vec<u64>, Vec<u64>)> {
+    let bytes = image.dtype.bytes_for(1)?;
+    let channels = places(math, image.dims[1]);
+    if !image.contiguous_along(1) {
+        return None;
+    }
+    let (mut dims, mut strides) = (vec![channels as u64], Vec::new());
+    // What follows without a gap: the stride of an axis of one element says nothing.
+    let mut next = 2 * channels;
+    for axis in (2..image.rank()).rev().chain([0]) {
+        let size = image.dims[axis];
+        let stride = if size == 1 { next } else { image.strides[axis].checked_mul(bytes)? };
+        if !stride.is_multiple_of(Want::ALIGNMENT) {
+            return None;
+        }
+        dims.push(size as u64);
+        strides.push(stride as u64);
+        next = stride.checked_mul(size)?;
+    }
+    Some((dims, strides))
+}
+
+/// Bytes from one pixel of an image to the next, where the same for all of them, over rows and images too.
+pub(super) fn pixel_pitch(image: &Operand, math: Math) -> Option<u64> {
+    let (dims, strides) = image_sizes(image, math)?;
+    let goes_on = |at: usize| strides[at] == strides[at - 1] * dims[at];
+    (1..strides.len()).all(goes_on).then(|| strides[0])
 }
 
 fn swizzle(bk: u32) -> Swizzle {

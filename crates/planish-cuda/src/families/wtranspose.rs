@@ -129,7 +129,7 @@ impl Family for WTransposeFamily {
         let rank = problem.outputs[0].rank();
         let mut inputs: Vec<Want> =
             problem.inputs.iter().map(|input| Want::following(input, rank, Layout::ChannelsLast)).collect();
-        inputs[0] = Want::dense(Layout::ChannelsLast);
+        inputs[0] = Want::inside_aligned(Layout::ChannelsLast);
         inputs[1] = Want::dense(Layout::Plain);
         let offer = Offer {
             inputs,
@@ -156,12 +156,12 @@ impl Family for WTransposeFamily {
     fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
         let Ready { cuda, problem, tactic, .. } = *ready;
         let (posed, math, tile) = found(problem, tactic)?;
-        if !problem.inputs[0].is_dense(Layout::ChannelsLast) {
+        let Some(pitch) = wproduct::pixel_pitch(&problem.inputs[0], math) else {
             return ready.refuse("an image that does not lie as TMA asks");
-        }
+        };
         let setting = posed.setting(math, tile);
         let Amount { m, c, .. } = posed.amount;
-        let factors = [(0, wproduct::rows_map(c, m, tile.bk, tile.bm)), (1, setting.map_b(c))];
+        let factors = [(0, wproduct::spaced_rows_map(c, m, pitch, tile.bk, tile.bm)), (1, setting.map_b(c))];
         setting.launch(cuda.gpu(), ready.module()?, factors, &posed.amount, Window::NONE)
     }
 }

@@ -67,6 +67,10 @@ impl Inside {
         }
         match self {
             Inside::Dense => operand.clone(),
+            Inside::Channels | Inside::Rows if want.aligned => {
+                widened(operand, want.layout, Inside::gap(operand))
+            }
+            Inside::OddRows if want.aligned => operand.clone(),
             Inside::Channels => part(operand, want.layout, 1.min(operand.rank() - 1), Inside::gap(operand)),
             Inside::Rows => widened(operand, want.layout, Inside::gap(operand)),
             Inside::OddRows => widened(operand, want.layout, 3),

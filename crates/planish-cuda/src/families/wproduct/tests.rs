@@ -71,10 +71,47 @@ fn what_tma_cannot_do_is_not_offered() {
 }
 
 #[test]
-fn images_are_dense_and_outputs_may_lie_inside() {
+fn images_and_outputs_may_lie_inside() {
     let candidate = WConvFamily.candidates(&h200(), &resnet(), &Budget::USUAL).remove(0);
-    assert_eq!(candidate.inputs[0], Want::dense(Layout::ChannelsLast));
+    assert_eq!(candidate.inputs[0], Want::inside_aligned(Layout::ChannelsLast));
     assert_eq!(candidate.outputs[0], Want::inside(Layout::ChannelsLast));
+}
+
+/// Where the map of an image has an element (channel, columns, rows, image), in elements.
+fn mapped(sizes: &(Vec<u64>, Vec<u64>), at: [usize; 4]) -> usize {
+    let bytes: usize = at[1..].iter().zip(&sizes.1).map(|(at, stride)| at * *stride as usize).sum();
+    at[0] + bytes / 2
+}
+
+#[test]
+fn maps_find_the_pixels_of_parts() {
+    let dims = [2, 16, 5, 7];
+    for larger in [[2, 16, 5, 7], [2, 40, 5, 7], [2, 16, 5, 9], [2, 16, 8, 7]] {
+        let strides = Layout::ChannelsLast.strides(&larger);
+        let image =
+            Operand { strides: strides.clone(), ..Operand::dense(DType::F16, &dims, Layout::ChannelsLast) };
+        let sizes = image_sizes(&image, Math::F16).unwrap();
+        assert_eq!(sizes.0, [16, 7, 5, 2]);
+        for [n, c, h, w] in [[0, 0, 0, 0], [1, 3, 4, 6], [0, 15, 1, 2], [1, 8, 0, 5]] {
+            let at = [n, c, h, w].iter().zip(&strides).map(|(at, stride)| at * stride).sum::<usize>();
+            assert_eq!(mapped(&sizes, [c, w, h, n]), at, "{larger:?}");
+        }
+        // Pixels of whole rows and images, one after the other, are the rows of one product.
+        let is_even = larger[2..] == dims[2..];
+        assert_eq!(pixel_pitch(&image, Math::F16), is_even.then_some(2 * larger[1] as u64), "{larger:?}");
+    }
+    // The stride of an axis of one element says nothing.
+    let dot =
+        Operand { strides: vec![16, 1, 1, 1], ..Operand::dense(DType::F16, &[3, 16, 1, 1], Layout::Plain) };
+    assert_eq!(image_sizes(&dot, Math::F16), Some((vec![16, 1, 1, 3], vec![32, 32, 32])));
+    assert_eq!(pixel_pitch(&dot, Math::F16), Some(32));
+    // Two bytes are one place.
+    let bytes = Operand::dense(DType::I8, &[1, 32, 3, 4], Layout::ChannelsLast);
+    assert_eq!(image_sizes(&bytes, Math::I8), Some((vec![16, 4, 3, 1], vec![32, 128, 384])));
+    // Rows of 20 bytes, and channels apart.
+    let odd = Operand { strides: Layout::ChannelsLast.strides(&[2, 20, 5, 7]), ..bytes.clone() };
+    assert_eq!(image_sizes(&odd, Math::I8), None);
+    assert_eq!(image_sizes(&Operand::dense(DType::F16, &dims, Layout::Plain), Math::F16), None);
 }
 
 #[test]
