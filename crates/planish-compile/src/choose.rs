@@ -2,11 +2,13 @@
 //!
 //! - `cover`: regions against their parts, by price;
 //! - `select`: the cheapest choice with layout changes priced;
+//! - `in_place`: tactics that spare the copies of concatenations and parts;
 //! - `vet`: libraries asked whether they take what was chosen;
 //! - `variants`: other tactics at other sizes;
 //! - `tactic_lock`: choices in a file, for a later build to be held to.
 
 pub(crate) mod cover;
+mod in_place;
 pub(crate) mod select;
 pub(crate) mod tactic_lock;
 pub(crate) mod variants;
@@ -65,7 +67,9 @@ pub(crate) fn at_tuned_sizes(priced: Priced, catalog: &Catalog<'_>) -> Chosen {
         chosen_bodies.push(own.into_iter().map(|body| at_tuned_sizes(body, catalog)).collect());
         reasons.push(reason);
     }
-    let picks = select(&draft, &choices, catalog.backends, catalog.sizes);
+    let mut picks = select(&draft, &choices, catalog.backends, catalog.sizes);
+    let step_ns = |target: u32| catalog.backends.get(target).prices().step_ns;
+    in_place::spare_copies(&draft, &choices, &mut picks, step_ns);
     let variants = vec![Vec::new(); draft.steps.len()];
     Chosen { draft, choices, picks, variants, bodies: chosen_bodies, reasons }
 }

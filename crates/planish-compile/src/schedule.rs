@@ -1,6 +1,6 @@
 //! A chosen draft to a program: reorders and transfers put in, views and in-place outputs made aliases, weights packed.
 
-mod parts;
+pub(crate) mod parts;
 pub(crate) mod weights;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -300,7 +300,7 @@ fn fits(
 ) -> bool {
     let wants = |a: &[Want], b: &[Want], is_part: &dyn Fn(usize) -> bool| {
         let same = |(place, (a, b)): (usize, (&Want, &Want))| {
-            a.layout == b.layout && (a.inside || !b.inside || !is_part(place))
+            a.layout == b.layout && (a.takes_all_of(*b) || !is_part(place))
         };
         a.len() == b.len() && a.iter().zip(b).enumerate().all(same)
     };
