@@ -16,8 +16,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::price::cache::TimingEntry;
 use crate::price::policy::{
-    CAPTURED_LAUNCHES, DEVICE_SAMPLE_NS, MADE_UP_BYTES, MAX_COPIES, MAX_REPLAYS, SAMPLE_NS,
-    WEIGHT_ROTATION_BYTES,
+    CAPTURED_LAUNCHES, DEVICE_SAMPLE_NS, MADE_UP_BYTES, MAX_COPIES, MAX_HOST_ROTATION_BYTES, MAX_REPLAYS, SAMPLE_NS,
 };
 
 /// One candidate with memory to run on.
@@ -59,8 +58,8 @@ pub(crate) struct TrialInputs<'a> {
     backend: &'a dyn Backend,
     /// The tensor of an input that is a weight.
     tensor: &'a dyn Fn(usize) -> Option<&'a Tensor>,
-    /// Bytes that copies on a device come to.
-    device_rotation: usize,
+    /// Bytes that the copies of a weight come to.
+    rotation: usize,
     /// By the number of the input and the form.
     known: HashMap<(usize, Option<String>), Weak<Rotation>>,
     /// By the number of the input, its type and its bytes.
@@ -71,9 +70,9 @@ impl<'a> TrialInputs<'a> {
     pub(crate) fn new(
         backend: &'a dyn Backend,
         tensor: &'a dyn Fn(usize) -> Option<&'a Tensor>,
-        device_rotation: usize,
+        rotation: usize,
     ) -> TrialInputs<'a> {
-        TrialInputs { backend, tensor, device_rotation, known: HashMap::new(), made_up: HashMap::new() }
+        TrialInputs { backend, tensor, rotation, known: HashMap::new(), made_up: HashMap::new() }
     }
 
     /// The copies of an input in the form that a tactic reads it in, if it is a weight.
@@ -102,8 +101,10 @@ impl<'a> TrialInputs<'a> {
             None => tensor.bytes(),
         };
         let n_copies = match self.backend.memory_kind() {
-            MemoryKind::Host => (WEIGHT_ROTATION_BYTES / bytes.len().max(1)).clamp(1, MAX_COPIES),
-            MemoryKind::Device => (self.device_rotation / bytes.len().max(1)).clamp(1, CAPTURED_LAUNCHES),
+            MemoryKind::Host => {
+                (self.rotation.min(MAX_HOST_ROTATION_BYTES) / bytes.len().max(1)).clamp(1, MAX_COPIES)
+            }
+            MemoryKind::Device => (self.rotation / bytes.len().max(1)).clamp(1, CAPTURED_LAUNCHES),
         };
         let mut copies = vec![uploaded(self.backend, queue, bytes)?];
         for _ in 1..n_copies {

@@ -33,7 +33,7 @@ pub use transform::Floats;
 use super::geometry::Geometry;
 use super::{Finished, L2_BYTES, RunCall, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{EpilogueCall, TileCall};
+use crate::gemm::tile::{Ahead, EpilogueCall, TileCall};
 use crate::isa::Isa;
 use crate::simd::arrays;
 use crate::team::{Task, Team};
@@ -60,6 +60,8 @@ pub struct Winograd<B = Floats> {
     zeros: Vec<f32>,
     /// Whether pixels are asked for before their turn: where they come from further away than the second cache.
     prefetches: bool,
+    /// Whether the next panel of weights is asked for while tiles go through one.
+    fetches_weights: bool,
     /// Bytes of the points of a block, of the products and of the pointers of a slot.
     points_bytes: usize,
     products_bytes: usize,
@@ -174,6 +176,8 @@ impl<B: Border> Winograd<B> {
             rows_per_chunk,
             zeros: vec![0.0; padded_c],
             prefetches: 4 * geometry.n_images * geometry.input.image > L2_BYTES,
+            fetches_weights: 4 * n_points * geometry.axes[0].kernel * geometry.c * tile.panel_width(geometry.k)
+                > NEAR_WEIGHTS,
             points_bytes,
             products_bytes,
             table_bytes,
@@ -343,7 +347,17 @@ impl<B: Border> Winograd<B> {
                 }
                 for panel in panels.clone() {
                     let n = nr.min(g.k - panel * nr);
-                    let weights = B::weights(call).add(point * weights_per_point + panel * nr * depth);
+                    let at = |point: usize, panel: usize| {
+                        B::weights(call).wrapping_add(point * weights_per_point + panel * nr * depth)
+                    };
+                    let weights = at(point, panel);
+                    let next = match () {
+                        () if panel + 1 < panels.end => at(point, panel + 1),
+                        () if point + 1 < self.kind.n_points() => at(point + 1, panels.start),
+                        () => at(0, panels.end),
+                    };
+                    let lines = Ahead::lines(self.tile.panel_width(n), n_row_tiles);
+                    let per_tile = Ahead::fetched(n_taps, g.c, lines);
                     for idx in 0..n_row_tiles {
                         let tile_rows = part(rows.len(), n_row_tiles, idx);
                         let column = (panel - panels.start) * nr;
@@ -354,7 +368,10 @@ impl<B: Border> Winograd<B> {
                             depth: g.c,
                             panel: weights,
                             panel_stride: self.tile.panel_width(n),
-                            ahead: std::ptr::null(),
+                            ahead: match self.fetches_weights {
+                                true => Ahead { from: next.wrapping_add(idx * per_tile), lines },
+                                false => Ahead::NONE,
+                            },
                             c: products.add(point * point_stride + tile_rows.start * width + column),
                             c_stride: width,
                             m: tile_rows.len(),
@@ -455,6 +472,9 @@ impl<B: Border> Winograd<B> {
         }
     }
 }
+
+/// Transformed weights of at most so many bytes stay in the second-level cache from one block of tiles to the next.
+const NEAR_WEIGHTS: usize = L2_BYTES / 4;
 
 /// Tasks that the products of a phase are cut into at least, where there is the work.
 const PHASED_TASKS: usize = 16;

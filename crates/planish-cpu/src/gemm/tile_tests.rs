@@ -3,7 +3,7 @@
 use planish_testing::Random;
 
 use super::table::{TILES, Tile};
-use super::tile::{EpilogueCall, TileCall};
+use super::tile::{Ahead, EpilogueCall, TileCall};
 
 /// Each of `terms` additions and multiplications rounds by at most half a unit of the running sum, which never
 /// exceeds the sum of the terms' magnitudes; the epilogue adds three more.
@@ -67,7 +67,7 @@ fn check(tile: Tile, case: &Case) {
         depth,
         panel: panel.as_ptr(),
         panel_stride: width,
-        ahead: std::ptr::null(),
+        ahead: Ahead::NONE,
         c: c.as_mut_ptr(),
         c_stride,
         m,
@@ -179,7 +179,7 @@ fn nan_passes_the_clamp_and_crossed_bounds_give_the_upper() {
                 depth: 1,
                 panel: panel.as_ptr(),
                 panel_stride: tile.lanes(),
-                ahead: std::ptr::null(),
+                ahead: Ahead::NONE,
                 c: c.as_mut_ptr(),
                 c_stride: 4,
                 m: 1,
