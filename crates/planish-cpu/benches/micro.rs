@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use planish_cpu::gemm::codes::Width;
 use planish_cpu::gemm::table::TILES;
 use planish_cpu::gemm::{
-    Ahead, Blocks, BlocksCall, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall,
+    Ahead, Blocks, BlocksCall, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile,
+    TileCall,
 };
 use planish_cpu::isa::Isa;
 use planish_cpu::peak;

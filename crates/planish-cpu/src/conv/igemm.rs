@@ -438,13 +438,10 @@ impl<T: TileKernel> Igemm<T> {
                         }
                         let own = (scratch, idx == 0);
                         // The first tile waits for this block itself.
-                        let ahead = later
-                            .as_ref()
-                            .filter(|_| tile_idx > 0)
-                            .and_then(|(depth, first)| {
-                                let nth = (tile_idx - 1, plan.windows.n_tiles() - 1);
-                                self.fetched(plan, depth, first + idx, nth)
-                            });
+                        let ahead = later.as_ref().filter(|_| tile_idx > 0).and_then(|(depth, first)| {
+                            let nth = (tile_idx - 1, plan.windows.n_tiles() - 1);
+                            self.fetched(plan, depth, first + idx, nth)
+                        });
                         let panel = Panel { idx: panel, staged: staged.as_ref(), ahead };
                         self.tile(call, plan, member, group, &depth, panel, &place, rows, last, own);
                     }

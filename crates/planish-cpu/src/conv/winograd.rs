@@ -176,7 +176,11 @@ impl<B: Border> Winograd<B> {
             rows_per_chunk,
             zeros: vec![0.0; padded_c],
             prefetches: 4 * geometry.n_images * geometry.input.image > L2_BYTES,
-            fetches_weights: 4 * n_points * geometry.axes[0].kernel * geometry.c * tile.panel_width(geometry.k)
+            fetches_weights: 4
+                * n_points
+                * geometry.axes[0].kernel
+                * geometry.c
+                * tile.panel_width(geometry.k)
                 > NEAR_WEIGHTS,
             points_bytes,
             products_bytes,
@@ -474,7 +478,7 @@ impl<B: Border> Winograd<B> {
 }
 
 /// Transformed weights of at most so many bytes stay in the second-level cache from one block of tiles to the next.
-const NEAR_WEIGHTS: usize = L2_BYTES / 4;
+const NEAR_WEIGHTS: usize = L2_BYTES / 4 * 3;
 
 /// Tasks that the products of a phase are cut into at least, where there is the work.
 const PHASED_TASKS: usize = 16;

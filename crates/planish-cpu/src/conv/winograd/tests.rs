@@ -48,6 +48,19 @@ fn two_axes_with_any_padding() {
     check(&Case::new(1, 1, 16, 70, &[one(14), one(14)], false, 0), &[Kind::Two, Kind::Four]);
 }
 
+/// Weights at points that the second cache does not keep: the next panel is asked for meanwhile.
+#[test]
+fn many_weights() {
+    let one = |size| axis(size, 3, 1, 1, (1, 1));
+    let case = Case::new(1, 1, 81, 75, &[one(9), one(7)], false, 1);
+    let plan = |kind| {
+        Winograd::new(kind, Cut::Fused(14), case.geometry.clone(), Isa::best(), Tile::usual(Isa::best()))
+    };
+    assert!(plan(Kind::Four).is_some_and(|plan| plan.fetches_weights));
+    assert!(plan(Kind::Two).is_some_and(|plan| !plan.fetches_weights));
+    check(&case, &[Kind::Four]);
+}
+
 #[test]
 fn residual_and_clamp_follow_the_sum() {
     let one = |size| axis(size, 3, 1, 1, (1, 1));
