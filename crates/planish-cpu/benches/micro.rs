@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use planish_cpu::gemm::codes::Width;
 use planish_cpu::gemm::table::TILES;
 use planish_cpu::gemm::{
-    Blocks, BlocksCall, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall,
+    Ahead, Blocks, BlocksCall, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile,
+    TileCall,
 };
 use planish_cpu::isa::Isa;
 use planish_cpu::peak;
@@ -56,7 +57,7 @@ fn tile_rate(tile: Tile, m: usize, n: usize, n_segments: usize, depth: usize) ->
             depth,
             panel: panel[offset..].as_ptr(),
             panel_stride: width,
-            ahead: std::ptr::null(),
+            ahead: Ahead::NONE,
             c: c_ptr,
             c_stride: n,
             m,

@@ -12,7 +12,7 @@ mod tests;
 
 use std::ops::Range;
 
-use crate::gemm::{EpilogueCall, PackedB, Strides, Tile, TileCall};
+use crate::gemm::{Ahead, EpilogueCall, PackedB, Strides, Tile, TileCall};
 use crate::isa::Isa;
 use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
@@ -273,7 +273,7 @@ impl Block<'_> {
                 // SAFETY: the panels lie inside the packed matrix, and C holds all its columns.
                 panel: unsafe { packed.add(layout.offset(panel)) },
                 panel_stride: layout.width(panel),
-                ahead: std::ptr::null(),
+                ahead: Ahead::NONE,
                 // SAFETY: as above.
                 c: unsafe { c.add(panel * tile.nr()) },
                 c_stride,

@@ -25,4 +25,4 @@ pub use drive::{Block, BlockHook, GemmCall};
 pub use pack::{PackedB, Strides};
 pub use plan::{BatchDim, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB};
 pub use table::Tile;
-pub use tile::{EpilogueCall, TileCall};
+pub use tile::{Ahead, EpilogueCall, TileCall};

@@ -157,6 +157,20 @@ pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
         let power = |n| self.from_bits(self.shift_left::<23>(self.add_int(n, self.splat_int(127))));
         self.mul(self.mul(a, power(half)), power(self.sub_int(n, half)))
     }
+    /// `a · 2^n` for whole `n` from -126 to 128, where the factor is infinite.
+    #[inline(always)]
+    fn scale_near(self, a: Self::F, n: Self::F) -> Self::F {
+        let exponent = self.add_int(self.to_int(n), self.splat_int(127));
+        self.mul(a, self.from_bits(self.shift_left::<23>(exponent)))
+    }
+    /// `a · 2^n` for whole `n` from -240 to 0 and `a` between 1/2 and 2, rounded once: the second factor alone can round.
+    #[inline(always)]
+    fn scale_down(self, a: Self::F, n: Self::F) -> Self::F {
+        const HALF: i32 = 120;
+        let exponent = self.add_int(self.to_int(n), self.splat_int(127 + HALF));
+        let near = self.mul(a, self.from_bits(self.shift_left::<23>(exponent)));
+        self.mul(near, self.from_bits(self.splat_int((127 - HALF) << 23)))
+    }
     /// The pairs of neighbours in `a` and after them `b`, taken apart: all that come first, all that come second.
     fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// The way back from [`Simd::unzip`].
@@ -252,6 +266,8 @@ mod tests {
                 out(s.signed_nibble::<7>(s.bits(b))),
                 out(s.scale(a, s.splat(-130.0))),
                 out(s.scale(s.scale(a, s.splat(-130.0)), s.splat(131.0))),
+                out(s.scale_near(a, s.splat(-17.0))),
+                out(s.scale_near(a, s.splat(127.0))),
             ]
         }
     }
@@ -298,6 +314,46 @@ mod tests {
                         same && got.len() == want.len(),
                         "{isa}, n {n}, operation {idx}: {got:?} against {want:?}"
                     );
+                }
+            }
+        }
+    }
+
+    /// A number times powers of two, by the three ways.
+    struct Scaled {
+        number: f32,
+        n: i32,
+    }
+
+    impl SimdKernel for Scaled {
+        type Output = [f32; 3];
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> [f32; 3] {
+            let (a, n) = (s.splat(self.number), s.splat(self.n as f32));
+            arrays::map([s.scale(a, n), s.scale_near(a, n), s.scale_down(a, n)], |v| s.max_lane(v))
+        }
+    }
+
+    #[test]
+    fn powers_of_two_are_multiplied_with_one_rounding() {
+        // A mantissa whose last bits are lost among the denormal numbers, on either side of halves.
+        for number in [0.75, 1.0, 1.000_000_1, 1.333_333_4, 1.421_356_2, 1.999_999_9] {
+            for n in -240..=128 {
+                // Exact in f64 down to 2^-1022, and rounded once.
+                let want = (f64::from(number) * 2f64.powi(n)) as f32;
+                for isa in Isa::available() {
+                    let [scale, near, down] = isa.run(Scaled { number, n });
+                    assert_eq!(scale, want, "{isa}: {number} * 2^{n}");
+                    if (-126..=127).contains(&n) {
+                        assert_eq!(near, want, "{isa}, near: {number} * 2^{n}");
+                    }
+                    if n == 128 && number >= 1.0 {
+                        assert_eq!(near, f32::INFINITY, "{isa}: {number}");
+                    }
+                    if n <= 1 {
+                        assert_eq!(down, want, "{isa}, down: {number} * 2^{n}");
+                    }
                 }
             }
         }

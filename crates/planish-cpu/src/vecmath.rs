@@ -20,7 +20,7 @@ pub use activation::{
     thresholded_relu,
 };
 pub use erf::{ERF_ULPS, GELU_TAIL_ULPS, GELU_ULPS, erf, gelu};
-pub(crate) use exp::exp2;
+pub(crate) use exp::exp2_down;
 pub use exp::{EXP_M1_ULPS, EXP_ULPS, TANH_ULPS, exp, exp_m1, tanh};
 pub use log::{LOG_ULPS, SOFTPLUS_ULPS, log, softplus};
 pub use trig::{TRIG_ULPS, cos, sin};

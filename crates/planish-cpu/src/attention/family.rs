@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when the kernel changes.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Operations that an exponential counts as, beside the products.
 const EXP_OPERATIONS: f64 = 40.0;

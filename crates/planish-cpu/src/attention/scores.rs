@@ -116,7 +116,7 @@ fn weight<S: Simd>(s: S, score: S::F, scale: S::F, shift: S::F) -> S::F {
     let difference = s.sub(s.mul(score, scale), shift);
     let exponent = s.mul(difference, s.splat(std::f32::consts::LOG2_E));
     // The second operand is the answer where one is NaN: it stays.
-    vecmath::exp2(s, s.max(s.splat(LOWEST), exponent))
+    vecmath::exp2_down(s, s.max(s.splat(LOWEST), exponent))
 }
 
 /// Turns a row of scores, times `scale`, into weights against the largest so far, and adds their sum to

@@ -209,6 +209,15 @@ fn suits(stages: &[Stage]) -> bool {
         && biases_fit
 }
 
+/// What multiplies in a stage of 1x1. Plans of earlier versions have their weights in the panels of the usual tile.
+fn product_tile(isa: Isa, stage: &Stage) -> Tile {
+    let usual = Tile::usual(isa);
+    match &stage.problem.inputs[stage.weight].packed {
+        Some(packed) if *packed == product_format(usual) => usual,
+        _ => Tile::of_short_sums(isa, stage.weight_dims()[0]),
+    }
+}
+
 /// Names the arrangement of a 1x1 weight.
 fn product_format(tile: Tile) -> String {
     Format::Product { panels: tile.into() }.name()
@@ -220,14 +229,14 @@ fn formats(isa: Isa, problem: &Problem, stages: &[Stage]) -> Vec<Option<String>>
     for stage in stages {
         formats[stage.weight] = Some(match stage.is_depthwise() {
             true => depthwise::FORMAT.to_string(),
-            false => product_format(Tile::usual(isa)),
+            false => product_format(product_tile(isa, stage)),
         });
     }
     formats
 }
 
 fn product(isa: Isa, stage: &Stage) -> Result<Product, KernelError> {
-    let tile = Tile::usual(isa);
+    let tile = product_tile(isa, stage);
     let [k, c] = [stage.weight_dims()[0], stage.weight_dims()[1]];
     Ok(Product {
         tile,
@@ -363,7 +372,7 @@ impl Family for BottleneckFamily {
         vec![Candidate {
             packed,
             ..Candidate::new(
-                Tactic::new(format!("bottleneck_f32_{isa}"), 3),
+                Tactic::new(format!("bottleneck_f32_{isa}"), 4),
                 inputs,
                 vec![Want::inside(Layout::ChannelsLast)],
                 expected_ns(isa, 2.0 * macs, bytes, threads) + programs / threads as f64,
@@ -380,7 +389,7 @@ impl Family for BottleneckFamily {
         let (format, packed) = if stages[stage].is_depthwise() {
             (depthwise::FORMAT.to_string(), depthwise::pack(&elements, *k, taps.iter().product()))
         } else {
-            let tile = Tile::usual(isa);
+            let tile = product_tile(isa, &stages[stage]);
             let layout = PackedB::new(tile, *c, *k);
             let mut packed = vec![0.0; layout.len()];
             layout.pack(&elements, Strides { k: 1, n: *c }, &mut packed);

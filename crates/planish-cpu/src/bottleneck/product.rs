@@ -2,7 +2,7 @@
 
 use crate::gemm::pack::PackedB;
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{EpilogueCall, TileCall};
+use crate::gemm::tile::{Ahead, EpilogueCall, TileCall};
 use crate::pointwise::Pointwise;
 
 /// No tile has more rows.
@@ -74,7 +74,7 @@ impl Product {
                 depth: self.c,
                 panel: weights,
                 panel_stride: 0,
-                ahead: std::ptr::null(),
+                ahead: Ahead::NONE,
                 c: row.to,
                 c_stride: row.to_pixel,
                 m,

@@ -9,7 +9,7 @@ use super::evenly::{self, Pixels};
 use super::geometry::Geometry;
 use super::{ConvCall, Finished, LINE, part, prefetch_to_write, wanted_tasks};
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{EpilogueCall, TileCall};
+use crate::gemm::tile::{Ahead, EpilogueCall, TileCall};
 use crate::isa::Isa;
 use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
@@ -298,7 +298,7 @@ impl Band {
                     depth,
                     panel: call.weights.add(k0 * n_segments * depth),
                     panel_stride: self.tile.panel_width(n),
-                    ahead: std::ptr::null(),
+                    ahead: Ahead::NONE,
                     c,
                     c_stride,
                     m,

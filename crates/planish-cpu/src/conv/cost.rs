@@ -167,7 +167,11 @@ pub(super) fn winograd(
     // Longer vectors do more at a time, but with half of the rate.
     let width = if isa.name() == "avx512" { 1.0 } else { 0.7 };
     let slices = if g.axes[0].kernel > 1 { 1.25 } else { 1.0 };
-    let mut cycles = tiles as f64 * g.c.div_ceil(tile.lanes()) as f64 * input * width * slices;
+    let times = match cut {
+        Cut::Split(rows) => (n_tasks / tiles.div_ceil(rows).max(1)).max(1),
+        _ => 1,
+    };
+    let mut cycles = (times * tiles * g.c.div_ceil(tile.lanes())) as f64 * input * width * slices;
     cycles += tiles as f64 * g.k.div_ceil(tile.lanes()) as f64 * output * width;
     let products = product(isa, tile, tiles, g.k, g.axes[0].kernel, g.c);
     cycles += kind.n_points() as f64 * products / speed;
@@ -187,7 +191,7 @@ pub(super) fn winograd(
     // Each block of tiles reads all weights again; what the second cache holds costs nothing extra.
     let again = if weights > super::L2_BYTES as f64 { (tiles / rows) as f64 * 0.1 } else { 0.0 };
     let (fork, n_tasks) = match cut {
-        Cut::Fused(_) => (0.0, n_tasks),
+        Cut::Fused(_) | Cut::Split(_) => (0.0, n_tasks),
         Cut::Phased(_) | Cut::Live(_) => {
             let n_blocks = tiles.div_ceil(rows);
             (if threads > 1 { 2.0 * FORK_NS * n_blocks as f64 } else { 0.0 }, n_tasks * n_blocks)

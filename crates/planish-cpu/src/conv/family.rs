@@ -22,7 +22,7 @@ use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when kernels change.
-const REVISION: u32 = 5;
+const REVISION: u32 = 6;
 
 /// All convolutions but depthwise ones.
 pub(crate) struct ConvFamily;

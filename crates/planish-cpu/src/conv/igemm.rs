@@ -15,7 +15,7 @@ use super::{
     ConvCall, Finished, L2_BYTES, LINE, RunCall, even_part, part, prefetch, prefetch_to_write, wanted_tasks,
 };
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{EpilogueCall, TileCall, fetched_ahead};
+use crate::gemm::tile::{Ahead, EpilogueCall, TileCall};
 use crate::team::{Task, Team};
 
 /// Weights that a task goes through for each tile of pixels: less than half of the cache, the rest is for
@@ -83,8 +83,8 @@ pub struct TileAt {
     /// The panel, and its width.
     pub weights: usize,
     pub width: usize,
-    /// Weights that are read later and are to be fetched meanwhile, from here on.
-    pub ahead: Option<usize>,
+    /// Weights that are read later and are to be fetched meanwhile: from here on, so many [lines](Ahead::lines).
+    pub ahead: Option<(usize, usize)>,
     /// The panel's number among those of all groups.
     pub panel: usize,
     pub channel: usize,
@@ -176,7 +176,10 @@ impl TileKernel for Tile {
                     depth: at.depth,
                     panel: call.weights.add(at.weights),
                     panel_stride: at.width,
-                    ahead: at.ahead.map_or(std::ptr::null(), |ahead| call.weights.wrapping_add(ahead)),
+                    ahead: at.ahead.map_or(Ahead::NONE, |(from, lines)| Ahead {
+                        from: call.weights.wrapping_add(from),
+                        lines,
+                    }),
                     c,
                     c_stride: at.output_stride,
                     m: at.m,
@@ -435,10 +438,10 @@ impl<T: TileKernel> Igemm<T> {
                         }
                         let own = (scratch, idx == 0);
                         // The first tile waits for this block itself.
-                        let ahead = later
-                            .as_ref()
-                            .filter(|_| tile_idx > 0)
-                            .and_then(|(depth, first)| self.fetched(plan, depth, first + idx, tile_idx - 1));
+                        let ahead = later.as_ref().filter(|_| tile_idx > 0).and_then(|(depth, first)| {
+                            let nth = (tile_idx - 1, plan.windows.n_tiles() - 1);
+                            self.fetched(plan, depth, first + idx, nth)
+                        });
                         let panel = Panel { idx: panel, staged: staged.as_ref(), ahead };
                         self.tile(call, plan, member, group, &depth, panel, &place, rows, last, own);
                     }
@@ -484,15 +487,23 @@ impl<T: TileKernel> Igemm<T> {
         }
     }
 
-    /// Where in the packed weights the part of a panel lies that tile `nth` of those that can asks for.
-    fn fetched(&self, plan: &PhasePlan, depth: &Depth, panel: usize, nth: usize) -> Option<usize> {
+    /// Where in the packed weights the part of a panel lies that tile `nth` of `n_tiles` asks for, and in how many lines at
+    /// a time.
+    fn fetched(
+        &self,
+        plan: &PhasePlan,
+        depth: &Depth,
+        panel: usize,
+        (nth, n_tiles): (usize, usize),
+    ) -> Option<(usize, usize)> {
         let g = &self.geometry;
         let k0 = panel * self.tile.nr();
         let width = self.tile.panel_width(self.tile.nr().min(g.k.checked_sub(k0).filter(|left| *left > 0)?));
         let len = depth.taps.len() * depth.c.len() * width;
-        let done = nth * fetched_ahead(depth.taps.len(), depth.c.len());
+        let lines = Ahead::lines(width, n_tiles);
+        let done = nth * Ahead::fetched(depth.taps.len(), depth.c.len(), lines);
         let first = depth.taps.start * g.c + depth.c.start;
-        (done < len).then(|| k0 * plan.windows.n_taps() * g.c + first * width + done)
+        (done < len).then(|| (k0 * plan.windows.n_taps() * g.c + first * width + done, lines))
     }
 
     /// One tile of one panel.
@@ -575,7 +586,7 @@ struct Staged {
 struct Panel<'a> {
     idx: usize,
     staged: Option<&'a Staged>,
-    ahead: Option<usize>,
+    ahead: Option<(usize, usize)>,
 }
 
 /// The part of a sum that is made at once: taps, and channels of each.

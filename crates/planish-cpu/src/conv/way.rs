@@ -1,7 +1,7 @@
 //! The ways to convolve, by name: algorithm, tile and cut.
 //!
 //! Names: `conv_igemm_f32_<tile>_<isa>`, `conv_1x1_…` (the same kernel, one tap), `conv_band_…_{plain,last}` by
-//! the input's layout, `conv_narrow_f32_<isa>`, `conv_winograd{2,4,row}_f32_<tile>_<isa>_{fused,phased,live}<tiles>`, and
+//! the input's layout, `conv_narrow_f32_<isa>`, `conv_winograd{2,4,row}_f32_<tile>_<isa>_{fused,split,phased,live}<tiles>`, and
 //! `conv_igemm_bf16_<tile>_<feature>` and `conv_1x1_bf16_…` for products of bf16.
 
 use planish_kernel::Layout;
@@ -66,7 +66,8 @@ impl Way {
             let small = 12usize.div_ceil(tile.mr()) * tile.mr();
             for kind in [Kind::Two, Kind::Four, Kind::Row] {
                 let fused = [1, 2, 4].map(|times| Cut::Fused(times * small));
-                for cut in fused.into_iter().chain([Cut::Phased(16 * small), Cut::Live(8 * small)]) {
+                let others = [Cut::Split(small), Cut::Phased(16 * small), Cut::Live(8 * small)];
+                for cut in fused.into_iter().chain(others) {
                     ways.push(Way::Winograd(tile, kind, cut));
                 }
             }

@@ -5,8 +5,10 @@
 //! are transformed back with bias, residual and clamp. Along the depth of a 3-D convolution nothing is
 //! transformed: the three taps lengthen the sums, each slice is transformed once for all three.
 //!
-//! Three ways of cutting the work, which are different tactics. *Fused*: a task takes a block of tiles through all
-//! three steps, with points and products in its cache; right where there are many tiles. *Phased*: the tiles
+//! Four ways of cutting the work, which are different tactics. *Fused*: a task takes a block of tiles through all
+//! three steps, with points and products in its cache; right where there are many tiles. *Split*: the same, with several
+//! tasks for a block, each for some of the output channels; right where there are so few tiles that threads would be
+//! left without any. *Phased*: the tiles
 //! of a larger block are transformed first, then tasks take blocks of output channels; right where weights are
 //! many and tiles few, because each weight is then read once. *Live*: as phased, with weights as the model has
 //! them, which are transformed as they are used; right where the transformed ones are too many to read or keep.
@@ -33,7 +35,7 @@ pub use transform::Floats;
 use super::geometry::Geometry;
 use super::{Finished, L2_BYTES, RunCall, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{EpilogueCall, TileCall};
+use crate::gemm::tile::{Ahead, EpilogueCall, TileCall};
 use crate::isa::Isa;
 use crate::simd::arrays;
 use crate::team::{Task, Team};
@@ -57,9 +59,13 @@ pub struct Winograd<B = Floats> {
     /// Panels of a block of channels, and output tiles that are multiplied before they are transformed back.
     panels_per_block: usize,
     rows_per_chunk: usize,
+    /// Tasks that share out the channels of a block.
+    n_parts: usize,
     zeros: Vec<f32>,
     /// Whether pixels are asked for before their turn: where they come from further away than the second cache.
     prefetches: bool,
+    /// Whether the next panel of weights is asked for while tiles go through one.
+    fetches_weights: bool,
     /// Bytes of the points of a block, of the products and of the pointers of a slot.
     points_bytes: usize,
     products_bytes: usize,
@@ -137,7 +143,7 @@ impl<B: Border> Winograd<B> {
         // Products of a chunk take at most about a third of the cache.
         let most_products = L2_BYTES / 3 / (4 * n_points);
         let (panels_per_block, rows_per_chunk) = match cut {
-            Cut::Fused(_) => {
+            Cut::Fused(_) | Cut::Split(_) => {
                 let panels = (most_products / (block_rows * tile.nr())).clamp(1, n_panels);
                 (n_panels.div_ceil(n_panels.div_ceil(panels)), block_rows)
             }
@@ -154,6 +160,14 @@ impl<B: Border> Winograd<B> {
                 (panels, rows)
             }
         };
+        let n_blocks = n_columns.div_ceil(columns_per_block) * depth.div_ceil(depths_per_block);
+        let n_parts = match cut {
+            Cut::Split(_) => SPLIT_TASKS.div_ceil(n_blocks.max(1)).min(n_panels),
+            _ => 1,
+        };
+        if n_parts == 1 && matches!(cut, Cut::Split(_)) {
+            return None;
+        }
         let products_bytes = 4 * n_points * spread(rows_per_chunk * panels_per_block * tile.nr());
         let table_bytes = (8 * rows_per_chunk * geometry.axes[0].kernel).next_multiple_of(64);
         let weights_bytes = match cut {
@@ -172,8 +186,15 @@ impl<B: Border> Winograd<B> {
             padded_c,
             panels_per_block,
             rows_per_chunk,
+            n_parts,
             zeros: vec![0.0; padded_c],
             prefetches: 4 * geometry.n_images * geometry.input.image > L2_BYTES,
+            fetches_weights: 4
+                * n_points
+                * geometry.axes[0].kernel
+                * geometry.c
+                * tile.panel_width(geometry.k)
+                > NEAR_WEIGHTS,
             points_bytes,
             products_bytes,
             table_bytes,
@@ -195,7 +216,7 @@ impl<B: Border> Winograd<B> {
     /// What the work is cut into: the tasks that can run at once.
     pub fn n_tasks(&self) -> usize {
         match self.cut {
-            Cut::Fused(_) => self.n_blocks(),
+            Cut::Fused(_) | Cut::Split(_) => self.n_blocks() * self.n_parts,
             Cut::Phased(_) | Cut::Live(_) => {
                 let rows = self.columns_per_block * self.depths_per_block;
                 self.n_channel_blocks() * rows.div_ceil(self.rows_per_chunk)
@@ -205,13 +226,16 @@ impl<B: Border> Winograd<B> {
 
     pub fn workspace_bytes(&self, n_slots: usize) -> usize {
         match self.cut {
-            Cut::Fused(_) => n_slots * self.slot_bytes(),
+            Cut::Fused(_) | Cut::Split(_) => n_slots * self.slot_bytes(),
             Cut::Phased(_) | Cut::Live(_) => self.points_bytes + n_slots * self.slot_bytes(),
         }
     }
 
     fn slot_bytes(&self) -> usize {
-        let points = if matches!(self.cut, Cut::Fused(_)) { self.points_bytes } else { 0 };
+        let points = match self.cut {
+            Cut::Fused(_) | Cut::Split(_) => self.points_bytes,
+            Cut::Phased(_) | Cut::Live(_) => 0,
+        };
         points + self.products_bytes + self.table_bytes + self.weights_bytes
     }
 
@@ -225,18 +249,22 @@ impl<B: Border> Winograd<B> {
         let (n_blocks, n_channel_blocks) = (self.n_blocks(), self.n_channel_blocks());
         let n_panels = self.geometry.k.div_ceil(self.tile.nr());
         match self.cut {
-            Cut::Fused(_) => team.for_each(n_blocks, &|task| {
-                let block = self.block(task.idx);
-                // SAFETY: granted by the caller; slots have different workspace, blocks different outputs.
+            Cut::Fused(_) | Cut::Split(_) => team.for_each(n_blocks * self.n_parts, &|task| {
+                let block = self.block(task.idx / self.n_parts);
+                let own = part(n_panels, self.n_parts, task.idx % self.n_parts);
+                let n_chunks = own.len().div_ceil(self.panels_per_block);
+                let channels = own.start * self.tile.nr()..(own.end * self.tile.nr()).min(self.geometry.k);
+                // SAFETY: granted by the caller; slots have different workspace, tasks different outputs.
                 unsafe {
                     let points = call.workspace().add(task.slot * self.slot_bytes());
                     let rest = points.add(self.points_bytes);
                     self.transform_inputs(call, &block, 0..block.n_inputs(), points.cast());
-                    for idx in 0..n_channel_blocks {
-                        let panels = part(n_panels, n_channel_blocks, idx);
+                    for idx in 0..n_chunks {
+                        let panels = part(own.len(), n_chunks, idx);
+                        let panels = own.start + panels.start..own.start + panels.end;
                         self.multiply(call, &block, points.cast(), 0..block.n_rows(), panels, rest);
                     }
-                    self.finished(call, &block, 0..block.n_rows(), 0..self.geometry.k, task.slot);
+                    self.finished(call, &block, 0..block.n_rows(), channels, task.slot);
                 }
             }),
             Cut::Phased(_) | Cut::Live(_) => {
@@ -343,7 +371,17 @@ impl<B: Border> Winograd<B> {
                 }
                 for panel in panels.clone() {
                     let n = nr.min(g.k - panel * nr);
-                    let weights = B::weights(call).add(point * weights_per_point + panel * nr * depth);
+                    let at = |point: usize, panel: usize| {
+                        B::weights(call).wrapping_add(point * weights_per_point + panel * nr * depth)
+                    };
+                    let weights = at(point, panel);
+                    let next = match () {
+                        () if panel + 1 < panels.end => at(point, panel + 1),
+                        () if point + 1 < self.kind.n_points() => at(point + 1, panels.start),
+                        () => at(0, panels.end),
+                    };
+                    let lines = Ahead::lines(self.tile.panel_width(n), n_row_tiles);
+                    let per_tile = Ahead::fetched(n_taps, g.c, lines);
                     for idx in 0..n_row_tiles {
                         let tile_rows = part(rows.len(), n_row_tiles, idx);
                         let column = (panel - panels.start) * nr;
@@ -354,7 +392,10 @@ impl<B: Border> Winograd<B> {
                             depth: g.c,
                             panel: weights,
                             panel_stride: self.tile.panel_width(n),
-                            ahead: std::ptr::null(),
+                            ahead: match self.fetches_weights {
+                                true => Ahead { from: next.wrapping_add(idx * per_tile), lines },
+                                false => Ahead::NONE,
+                            },
                             c: products.add(point * point_stride + tile_rows.start * width + column),
                             c_stride: width,
                             m: tile_rows.len(),
@@ -455,6 +496,13 @@ impl<B: Border> Winograd<B> {
         }
     }
 }
+
+/// Transformed weights of at most so many bytes stay in the second-level cache from one block of tiles to the next.
+const NEAR_WEIGHTS: usize = L2_BYTES / 4 * 3;
+
+/// Tasks that blocks are split into where they are fewer: each more transforms the tiles once more, 2 % of the time of 512
+/// channels at 7x7.
+const SPLIT_TASKS: usize = 4;
 
 /// Tasks that the products of a phase are cut into at least, where there is the work.
 const PHASED_TASKS: usize = 16;

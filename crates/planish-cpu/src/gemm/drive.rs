@@ -7,7 +7,7 @@ use super::blocks::{Blocks, BlocksCall, Expand, FewRows, Panel};
 use super::dots::Dots;
 use super::pack::{Strides, copy_rows, pack_panel, transpose};
 use super::plan::{GemmPlan, MAX_ROWS, MatrixA, MatrixB, Route};
-use super::tile::{EpilogueCall, TileCall, fetched_ahead};
+use super::tile::{Ahead, EpilogueCall, TileCall};
 use crate::team::{Task, Team};
 
 /// A finished block of C, still in cache.
@@ -159,6 +159,7 @@ impl GemmPlan {
                     let column = panel * self.tile.nr();
                     let (b, b_stride) = self.panel(call, panel, from, depth);
                     let mut ahead = self.next_panel((panel, from, depth), &panels);
+                    let lines = Ahead::lines(self.layout.width(panel), tiles.len());
                     for tile in tiles.clone() {
                         let rows = self.tile_rows(tile);
                         let epilogue =
@@ -174,15 +175,14 @@ impl GemmPlan {
                             c_stride: self.problem.c_stride,
                             m: rows.len(),
                             n: self.layout.columns(panel),
-                            ahead: if ahead.is_empty() {
-                                std::ptr::null()
-                            } else {
-                                call.b.wrapping_add(ahead.start)
+                            ahead: match ahead.is_empty() {
+                                true => Ahead::NONE,
+                                false => Ahead { from: call.b.wrapping_add(ahead.start), lines },
                             },
                             accumulate: from > 0,
                             epilogue,
                         };
-                        ahead.start = (ahead.start + fetched_ahead(1, depth)).min(ahead.end);
+                        ahead.start = (ahead.start + Ahead::fetched(1, depth, lines)).min(ahead.end);
                         self.tile.run(&tile);
                     }
                 }

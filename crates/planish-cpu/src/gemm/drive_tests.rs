@@ -197,6 +197,11 @@ fn long_sums_colliding_rows_and_many_rows_match() {
                 trial(shape, tile, b_form + 1).check(isa, tile, shape);
             }
         }
+        // Around the longest part of a sum, and the most rows that have it.
+        for (m, n, k) in [(5, 50, 767), (5, 50, 768), (5, 50, 769), (213, 17, 768), (214, 17, 768)] {
+            let shape = Shape { m, n, k, ..PLAIN };
+            trial(shape, tile, 1).check(isa, tile, shape);
+        }
     }
 }
 

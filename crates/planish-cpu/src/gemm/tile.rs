@@ -36,9 +36,35 @@ pub struct TileCall {
     pub accumulate: bool,
     /// [`EpilogueCall::NONE`] for all but the last block of a sum.
     pub epilogue: EpilogueCall,
-    /// What is fetched into the second-level cache meanwhile: `LINES_AHEAD` cache lines for every `UNROLL` steps of a
-    /// segment's depth, one after the other from here on. Null where nothing is.
-    pub ahead: *const f32,
+    /// What is fetched into the second-level cache meanwhile.
+    pub ahead: Ahead,
+}
+
+/// Memory that is read later, asked for while a tile is computed: the hardware's own prefetching stops at the end of what
+/// is read now, and memory beyond the caches that nobody asked for is waited for with idle multipliers.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    /// The first cache line; the others follow one after the other.
+    pub from: *const f32,
+    /// For every `UNROLL` steps of a segment's depth.
+    pub lines: usize,
+}
+
+impl Ahead {
+    pub const NONE: Ahead = Ahead { from: std::ptr::null(), lines: 0 };
+
+    /// The lines that each of `tiles` tiles must ask for, so that together they fetch rows of `width` elements, one for
+    /// each step of their own depth. As few as that takes: more at a time are waited for.
+    #[inline]
+    pub fn lines(width: usize, tiles: usize) -> usize {
+        (UNROLL * width).div_ceil(LINE * tiles.max(1))
+    }
+
+    /// Elements that a tile of so many segments fetches with so many lines.
+    #[inline]
+    pub fn fetched(n_segments: usize, depth: usize, lines: usize) -> usize {
+        n_segments * (depth / UNROLL) * lines * LINE
+    }
 }
 
 impl TileCall {
@@ -57,15 +83,9 @@ impl TileCall {
             n,
             accumulate: false,
             epilogue: EpilogueCall::NONE,
-            ahead: std::ptr::null(),
+            ahead: Ahead::NONE,
         }
     }
-}
-
-/// Elements that a tile fetches ahead meanwhile.
-#[inline]
-pub(crate) fn fetched_ahead(n_segments: usize, depth: usize) -> usize {
-    n_segments * (depth / UNROLL) * LINES_AHEAD * LINE
 }
 
 /// What belongs to the sum beside products, in registers: `+ bias[j]` (a sum in one part begins with it),
@@ -138,9 +158,6 @@ const fn sets(mr: usize, nv: usize) -> usize {
 /// Steps of the sum that are unrolled: the loop's own work, and the reload of row pointers that found no
 /// register, are spread over this many.
 const UNROLL: usize = 4;
-/// Cache lines that are asked for ahead in that many steps: tiles of 14 rows and 2 vectors over 128 rows then fetch the next
-/// panel once and a quarter while they are at one.
-const LINES_AHEAD: usize = 2;
 /// Floats of a cache line.
 const LINE: usize = 16;
 
@@ -191,8 +208,7 @@ unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
     let n_sets = const { sets(MR, NV) };
     let mut panel = call.panel;
     let mut group = call.rows;
-    // Addresses that are not mapped take time, lines that are here hardly any.
-    let mut ahead = if call.ahead.is_null() { panel } else { call.ahead };
+    let Ahead { from: mut ahead, lines } = call.ahead;
     // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors, as the
     // caller grants.
     unsafe {
@@ -206,10 +222,10 @@ unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
                 for u in 0..UNROLL {
                     step(s, &mut acc[u % n_sets], &rows, k + u, panel.wrapping_add(u * stride));
                 }
-                for line in 0..LINES_AHEAD {
-                    fetch(ahead.wrapping_add(line * LINE));
+                for _ in 0..lines {
+                    fetch(ahead);
+                    ahead = ahead.wrapping_add(LINE);
                 }
-                ahead = ahead.wrapping_add(LINES_AHEAD * LINE);
                 panel = panel.wrapping_add(UNROLL * stride);
                 k += UNROLL;
             }

@@ -3,7 +3,7 @@
 use planish_testing::Random;
 
 use super::table::{TILES, Tile};
-use super::tile::{EpilogueCall, TileCall};
+use super::tile::{Ahead, EpilogueCall, TileCall};
 
 /// Each of `terms` additions and multiplications rounds by at most half a unit of the running sum, which never
 /// exceeds the sum of the terms' magnitudes; the epilogue adds three more.
@@ -67,7 +67,8 @@ fn check(tile: Tile, case: &Case) {
         depth,
         panel: panel.as_ptr(),
         panel_stride: width,
-        ahead: std::ptr::null(),
+        // What is asked for need not be there, and changes nothing.
+        ahead: Ahead { from: panel.as_ptr().wrapping_add(m * 1000), lines: m % 4 },
         c: c.as_mut_ptr(),
         c_stride,
         m,
@@ -179,7 +180,7 @@ fn nan_passes_the_clamp_and_crossed_bounds_give_the_upper() {
                 depth: 1,
                 panel: panel.as_ptr(),
                 panel_stride: tile.lanes(),
-                ahead: std::ptr::null(),
+                ahead: Ahead::NONE,
                 c: c.as_mut_ptr(),
                 c_stride: 4,
                 m: 1,
@@ -195,5 +196,22 @@ fn nan_passes_the_clamp_and_crossed_bounds_give_the_upper() {
         assert!(relu[0].is_nan() && relu[1..] == [2.0, 0.0, f32::INFINITY], "{relu:?}");
         let crossed = run(3.0, 1.0);
         assert!(crossed[0].is_nan() && crossed[1..] == [1.0; 3], "{crossed:?}");
+    }
+}
+
+#[test]
+fn tiles_together_fetch_a_panel() {
+    for width in [8, 16, 32, 48, 64] {
+        for tiles in [0, 1, 2, 3, 7, 22, 1000] {
+            for (n_segments, depth) in [(1, 64), (9, 4), (3, 3), (0, 8)] {
+                let lines = Ahead::lines(width, tiles);
+                let fetched = tiles.max(1) * Ahead::fetched(n_segments, depth, lines);
+                let whole = n_segments * (depth - depth % 4) * width;
+                assert!(fetched >= whole, "{width} wide, {tiles} tiles of {n_segments}x{depth}: {fetched}");
+                // With a line less it would not be all.
+                let fewer = tiles.max(1) * Ahead::fetched(n_segments, depth, lines - 1);
+                assert!(fewer < whole || whole == 0, "{width} wide, {tiles} tiles: {lines} lines");
+            }
+        }
     }
 }

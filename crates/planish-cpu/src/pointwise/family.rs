@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when the loops change.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Regions whose nodes are all pointwise.
 pub(crate) struct PointwiseFamily;

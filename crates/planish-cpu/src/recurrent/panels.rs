@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::{Cell, Parts, ROWS, Recurrent, gru_late, gru_mix, gru_reset, lstm, start};
 use crate::gemm::pack::PackedB;
-use crate::gemm::tile::{EpilogueCall, TileCall};
+use crate::gemm::tile::{Ahead, EpilogueCall, TileCall};
 use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
@@ -239,7 +239,7 @@ impl Units<'_> {
                             depth: hidden,
                             panel: r.add(gate * layout.len() + layout.offset(panel)),
                             panel_stride: layout.width(panel),
-                            ahead: std::ptr::null(),
+                            ahead: Ahead::NONE,
                             c: now.add(row * width + to),
                             c_stride: width,
                             m: rows * (chunk + 1) / n_chunks - row,

@@ -265,6 +265,14 @@ impl Simd for Avx512 {
         unsafe { _mm512_scalef_ps(a, n) }
     }
     #[inline(always)]
+    fn scale_near(self, a: __m512, n: __m512) -> __m512 {
+        self.scale(a, n)
+    }
+    #[inline(always)]
+    fn scale_down(self, a: __m512, n: __m512) -> __m512 {
+        self.scale(a, n)
+    }
+    #[inline(always)]
     fn unzip(self, a: __m512, b: __m512) -> (__m512, __m512) {
         // SAFETY: the proof of the instruction set is `self`.
         unsafe {

@@ -1,6 +1,6 @@
 //! Activations that are made of an exponential, or of comparisons.
 
-use super::exp::{exp, exp_m1, exp2, hold};
+use super::exp::{exp, exp_m1, exp2_near, hold};
 use crate::simd::Simd;
 
 pub const SIGMOID_ULPS: f64 = 3.0;
@@ -36,8 +36,8 @@ pub fn swish<S: Simd>(s: S, x: S::F, alpha: f32) -> S::F {
 /// `x / (1 + 2^exponent)`
 #[inline(always)]
 fn over_logistic<S: Simd>(s: S, x: S::F, exponent: S::F) -> S::F {
-    // Below -126 the sum is 1 anyway; from 128 on it is infinite and the quotient zero.
-    let power = exp2(s, hold(s, exponent, -126.0, 129.0));
+    // Below -126 the sum is 1 anyway; from 127.5 on it is infinite and the quotient zero.
+    let power = exp2_near(s, hold(s, exponent, -126.0, 128.0));
     s.div(x, s.add(power, s.splat(1.0)))
 }
 

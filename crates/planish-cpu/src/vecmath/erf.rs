@@ -1,6 +1,6 @@
 //! The error function, and the activation that is made of it.
 
-use super::exp::{exp, exp2};
+use super::exp::{exp, exp2_down};
 use super::{polynomial, with_sign};
 use crate::simd::Simd;
 
@@ -63,7 +63,7 @@ pub fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
     // From 14.5 on the tail is below the smallest number.
     let a = s.min(s.splat(14.5), s.abs(x));
     let t = s.div(s.splat(3.0), s.add(a, s.splat(3.0)));
-    let power = exp2(s, s.mul(s.mul(a, a), s.splat(-0.5 * std::f32::consts::LOG2_E)));
+    let power = exp2_down(s, s.mul(s.mul(a, a), s.splat(-0.5 * std::f32::consts::LOG2_E)));
     let tail = s.mul(power, polynomial(s, t, TAIL));
     let share = s.select(s.lt(x, s.zero()), tail, s.sub(s.splat(1.0), tail));
     s.mul(x, share)

@@ -49,13 +49,27 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
 const POWER: [f32; 6] =
     [std::f32::consts::LN_2, 0.240_226_48, 0.055_503_32, 0.009_618_439, 0.001_339_900_3, 0.000_153_532_57];
 
-/// `2^x` for `x` between -250 and 250. Cheaper than [`exp`], as nothing has to be taken off in parts; who
+/// `2^x` as `2^n` and what it is to be multiplied with. Cheaper than [`exp`], as nothing has to be taken off in parts; who
 /// makes the exponent by multiplying pays with as many ULPs as it is large.
 #[inline(always)]
-pub(crate) fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
+fn power<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let n = s.round(x);
     let r = s.sub(x, n);
-    s.scale(s.mul_add(polynomial(s, r, POWER), r, s.splat(1.0)), n)
+    (s.mul_add(polynomial(s, r, POWER), r, s.splat(1.0)), n)
+}
+
+/// `2^x` for `x` from -126 to 128; from 127.5 on it is infinite.
+#[inline(always)]
+pub(super) fn exp2_near<S: Simd>(s: S, x: S::F) -> S::F {
+    let (power, n) = power(s, x);
+    s.scale_near(power, n)
+}
+
+/// `2^x` for `x` from -240 to 0, or just above.
+#[inline(always)]
+pub(crate) fn exp2_down<S: Simd>(s: S, x: S::F) -> S::F {
+    let (power, n) = power(s, x);
+    s.scale_down(power, n)
 }
 
 /// `e^x - 1`, exact to the last bits near zero too.

@@ -49,6 +49,9 @@ impl Kind {
 pub enum Cut {
     /// Blocks of about this many tiles, each one task from beginning to end.
     Fused(usize),
+    /// The same where blocks are too few for several threads: each is several tasks, which share out the output channels
+    /// and transform the tiles each for itself.
+    Split(usize),
     /// Blocks of about this many tiles; transformed by all, then multiplied by blocks of channels.
     Phased(usize),
     /// Blocks of about this many tiles, weights packed as for implicit GEMM.
@@ -60,6 +63,7 @@ impl Cut {
     pub fn name(self) -> String {
         match self {
             Cut::Fused(rows) => format!("fused{rows}"),
+            Cut::Split(rows) => format!("split{rows}"),
             Cut::Phased(rows) => format!("phased{rows}"),
             Cut::Live(rows) => format!("live{rows}"),
         }
@@ -68,7 +72,7 @@ impl Cut {
     /// About how many tiles a block has.
     pub fn rows(self) -> usize {
         match self {
-            Cut::Fused(rows) | Cut::Phased(rows) | Cut::Live(rows) => rows.max(1),
+            Cut::Fused(rows) | Cut::Split(rows) | Cut::Phased(rows) | Cut::Live(rows) => rows.max(1),
         }
     }
 }

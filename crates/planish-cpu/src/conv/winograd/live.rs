@@ -11,7 +11,7 @@ use super::algebra::{Axis, AxisKind, Four, One, POINTS, TAPS, Two};
 use super::{Block, Border, Kind, Winograd, spread};
 use crate::conv::even_part;
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{EpilogueCall, TileCall};
+use crate::gemm::tile::{Ahead, EpilogueCall, TileCall};
 use crate::simd::{Simd, SimdKernel};
 
 /// Bytes of transformed weights at a time: a quarter of the second cache.
@@ -125,8 +125,19 @@ impl<B: Border> Winograd<B> {
                         point_stride,
                         n: depth * width,
                     });
+                    // What is transformed next, a part with each tile: tap by tap, as it lies.
+                    let following = match () {
+                        () if c + depth < g.c => panel.add((tap * taps * g.c + c + depth) * width),
+                        () if tap + 1 < n_depths => panel.add((tap + 1) * taps * g.c * width),
+                        () => panel.wrapping_add(n_depths * taps * g.c * width),
+                    };
+                    let n_parts = self.kind.n_points() * n_row_tiles;
+                    let lines = Ahead::lines(taps * width, n_parts);
                     for point in 0..self.kind.n_points() {
                         for idx in 0..n_row_tiles {
+                            let part = (point * n_row_tiles + idx) * taps;
+                            let (at_tap, within) = (part / n_parts, part % n_parts * depth / n_parts);
+                            let from = following.wrapping_add((at_tap * g.c + within) * width);
                             let tile_rows = crate::conv::part(rows.len(), n_row_tiles, idx);
                             self.tile.run(&TileCall {
                                 rows: table.add(tile_rows.start),
@@ -135,7 +146,7 @@ impl<B: Border> Winograd<B> {
                                 depth,
                                 panel: weights.add(point * point_stride),
                                 panel_stride: width,
-                                ahead: std::ptr::null(),
+                                ahead: Ahead { from, lines },
                                 c: products.add(point * products_stride + tile_rows.start * width),
                                 c_stride: width,
                                 m: tile_rows.len(),

@@ -17,11 +17,23 @@ fn check(case: &Case, kinds: &[Kind]) {
                 let transformed = pack::pack(kind, &case.filter, tile, &case.weight);
                 assert_eq!(transformed.len(), pack::packed_len(kind, &case.filter, tile));
                 let plain = super::super::pack::pack(&case.filter, tile, &case.weight);
-                let cuts = [Cut::Fused(1), Cut::Fused(28), Cut::Phased(5), Cut::Phased(256), Cut::Live(40)];
+                let cuts = [
+                    Cut::Fused(1),
+                    Cut::Fused(28),
+                    Cut::Split(1),
+                    Cut::Split(28),
+                    Cut::Phased(5),
+                    Cut::Phased(256),
+                    Cut::Live(40),
+                ];
                 for cut in cuts {
                     let weights = if matches!(cut, Cut::Live(_)) { &plain } else { &transformed };
-                    let plan = Winograd::new(kind, cut, case.geometry.clone(), isa, tile)
-                        .expect("the transform fits");
+                    let plan = Winograd::new(kind, cut, case.geometry.clone(), isa, tile);
+                    // Blocks enough, or a single panel of channels: there is nothing to split.
+                    if matches!(cut, Cut::Split(_)) && plan.is_none() {
+                        continue;
+                    }
+                    let plan = plan.expect("the transform fits");
                     let workspace = plan.workspace_bytes(1);
                     // SAFETY: the case owns what the call names.
                     let got = case.run(weights, workspace, |call, team| unsafe { plan.run(call, team) });
@@ -46,6 +58,39 @@ fn two_axes_with_any_padding() {
         check(&Case::new(2, 1, 17, 33, &[one(h), one(w)], false, 3), &[Kind::Two, Kind::Four]);
     }
     check(&Case::new(1, 1, 16, 70, &[one(14), one(14)], false, 0), &[Kind::Two, Kind::Four]);
+}
+
+/// Weights at points that the second cache does not keep: the next panel is asked for meanwhile.
+#[test]
+fn many_weights() {
+    let one = |size| axis(size, 3, 1, 1, (1, 1));
+    let case = Case::new(1, 1, 81, 75, &[one(9), one(7)], false, 1);
+    let plan = |kind| {
+        Winograd::new(kind, Cut::Fused(14), case.geometry.clone(), Isa::best(), Tile::usual(Isa::best()))
+    };
+    assert!(plan(Kind::Four).is_some_and(|plan| plan.fetches_weights));
+    assert!(plan(Kind::Two).is_some_and(|plan| !plan.fetches_weights));
+    check(&case, &[Kind::Four]);
+}
+
+/// A single block of tiles, or two, are shared out by their channels; many blocks are not.
+#[test]
+fn few_blocks_are_split() {
+    let one = |size| axis(size, 3, 1, 1, (1, 1));
+    let tile = Tile::usual(Isa::best());
+    let tasks = |size, k, cut| {
+        let case = Case::new(1, 1, 16, k, &[one(size), one(size)], false, 1);
+        Winograd::new(Kind::Two, cut, case.geometry, Isa::best(), tile).map(|plan| plan.n_tasks())
+    };
+    let wide = 8 * tile.nr();
+    assert_eq!(tasks(7, wide, Cut::Split(16)), Some(4));
+    assert_eq!(tasks(10, wide, Cut::Split(16)), Some(4));
+    assert_eq!(tasks(7, 2 * tile.nr(), Cut::Split(16)), Some(2));
+    assert_eq!(tasks(7, tile.nr(), Cut::Split(16)), None);
+    assert_eq!(tasks(28, wide, Cut::Split(16)), None);
+    assert_eq!(tasks(7, wide, Cut::Fused(16)), Some(1));
+    let case = Case::new(1, 1, 16, wide - 3, &[one(7), one(7)], false, 1).with_residual(3).clamped(-0.5, 0.5);
+    check(&case, &[Kind::Two, Kind::Four]);
 }
 
 #[test]
