@@ -117,7 +117,7 @@ struct Kept {
 
 impl Kept {
     fn push(&mut self, area: Area) {
-        if self.n % LANES == 0 {
+        if self.n.is_multiple_of(LANES) {
             self.numbers.iter_mut().for_each(|list| list.resize(self.n + LANES, 0.0));
         }
         let numbers = [area.x.0, area.x.1, area.y.0, area.y.1, area.size()];
@@ -140,7 +140,7 @@ impl SimdKernel for Overlap<'_> {
     fn run<S: Simd>(self, s: S) -> bool {
         let Overlap { area, kept, threshold } = self;
         let size = area.size();
-        if !(size > 0.0) {
+        if size.is_nan() || size <= 0.0 {
             return false;
         }
         let [left, right, top, bottom, sizes] = &kept.numbers;

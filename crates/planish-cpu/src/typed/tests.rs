@@ -297,7 +297,7 @@ fn taps_look_between_pixels() {
     let mut random = Random::new(23);
     // Sums of up to some hundred products.
     let near = Tolerance { relative: 1e-5, absolute: 1e-5 };
-    let forms: [([usize; 4], usize, [usize; 2], usize, usize, usize); 5] = [
+    let forms = [
         ([2, 4, 9, 7], 6, [3, 3], 1, 1, 1),
         ([1, 6, 13, 11], 4, [3, 2], 2, 3, 2),
         ([1, 1, 1, 1], 1, [1, 1], 1, 1, 1),
