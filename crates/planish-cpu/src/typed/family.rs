@@ -46,7 +46,7 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Plan> {
         return dense(Box::new(plan), 1.0 + read);
     }
     if let Some(plan) = scatter::plan(problem, &args) {
-        return dense(Box::new(plan), 0.6 * read);
+        return dense(Box::new(plan), 2.0 * read);
     }
     if let Some(plan) = max_pool::plan(isa, problem, &args) {
         return dense(Box::new(plan), 4.0 + 2.0 * read);

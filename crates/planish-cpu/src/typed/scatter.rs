@@ -1,5 +1,4 @@
-//! ScatterElements and ScatterND that add, multiply, choose or, over numbers, replace: updates are folded in the order of
-//! their indices.
+//! ScatterElements and ScatterND that add, multiply or choose: updates are folded in the order of their indices.
 //!
 //! Elements that differ in a coordinate beside the indexed one never meet, so tasks take columns, or lines, of their own; results
 //! do not depend on threads.
@@ -100,7 +99,8 @@ pub(super) fn plan(problem: &Problem, args: &Args) -> Option<Scatter> {
         _ => return None,
     };
     let is_number = data.dtype.is_whole_int() || matches!(data.dtype, DType::F32 | DType::F64);
-    let fits = is_number
+    let fits = by != ScatterReduction::None
+        && is_number
         && updates.dtype == data.dtype
         && y.dtype == data.dtype
         && y.dims == data.dims
