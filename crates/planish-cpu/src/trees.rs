@@ -1,7 +1,7 @@
 //! Ensembles of trees: rows in parallel, eight walks at a time.
 //!
-//! A walk is a chain of loads that wait for each other, so several go on at once: sixteen rows in one tree, or one row
-//! in sixteen trees where rows are few. Nodes that ask for an order become `feature <= split`, and leaves lead to
+//! A walk is a chain of loads that wait for each other, so several go on at once: eight rows in one tree, or one row
+//! in eight trees where rows are few. Nodes that ask for an order become `feature <= split`, and leaves lead to
 //! themselves, so that a step has no branch: walks have ended after as many steps as the tree is deep, or when a few
 //! steps moved none of them. Weights are gathered in `f64` and in the order of the trees, as the reference does,
 //! whoever computes a row.
@@ -18,7 +18,7 @@ use crate::spatial::units_per_task;
 use crate::team::Team;
 
 /// Walks that go on at once.
-const LANES: usize = 16;
+const LANES: usize = 8;
 /// Steps between looks whether all walks have ended.
 const STEPS: u32 = 4;
 /// Rows of a task at most: their sums and a tree stay in the first cache.
