@@ -227,21 +227,12 @@ pub(crate) fn is_slow(step: &Step) -> bool {
 /// The steps whose kernels are prepared when a run tells their sizes, by name.
 pub(crate) fn late_steps(plan: &Plan) -> Vec<String> {
     let is_late = |step: &&Step| matches!(step.kind, StepKind::Evaluate);
-    plan.program.steps.iter().filter(is_late).map(name_of).collect()
-}
-
-/// A step's name, or its operators where the model's file gives its nodes none.
-fn name_of(step: &Step) -> String {
-    if !step.name.is_empty() {
-        return step.name.clone();
-    }
-    let operators: Vec<&str> = step.region.nodes.iter().map(|node| node.op.name()).collect();
-    format!("{} without a name", operators.join("+"))
+    plan.program.steps.iter().filter(is_late).map(|step| step.name.clone()).collect()
 }
 
 /// The steps that the slow reference computes, by name.
 pub(crate) fn slow_steps(plan: &Plan) -> Vec<String> {
-    plan.program.steps.iter().filter(|step| is_slow(step)).map(name_of).collect()
+    plan.program.steps.iter().filter(|step| is_slow(step)).map(|step| step.name.clone()).collect()
 }
 
 fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Result<()> {

@@ -12,8 +12,14 @@ use crate::error::{BuildError, BuildErrorKind};
 const CANDIDATES: [i64; 11] = [16, 32, 48, 64, 96, 128, 224, 256, 320, 512, 640];
 /// What a first dimension is tried with; mostly a batch.
 const FIRST_CANDIDATES: [i64; 6] = [1, 2, 4, 8, 16, 32];
+/// What is tried when nothing of that fits: samples of sound, steps of long series.
+const LONG_CANDIDATES: [i64; 6] = [1024, 4096, 16_000, 48_000, 80_000, 160_000];
+/// The longest that is tried for all open dimensions at once.
+const MOST_OF_ALL: i64 = 4096;
 /// Every try infers the whole graph.
 const MAX_TRIES: usize = 500;
+/// Tries with one dimension apart from the rest, so that long ones have a turn.
+const MAX_APART: usize = 400;
 
 /// Heights and widths at which models of images are tuned, in this order: what is fastest at 16 pixels, where most taps see
 /// padding, is up to 1.5 times as slow at 224 (ResNet-18).
@@ -78,7 +84,8 @@ pub fn tuned_sizes(
 }
 
 /// Sizes for all symbols of the inputs, those given included, such that inference accepts them: 1 where a symbol is a
-/// first dimension, the smallest usual size elsewhere (16, 32, 48, 64, 96, 128, 224, 256, 320, 512, 640).
+/// first dimension, the smallest usual size elsewhere (16, 32, 48, 64, 96, 128, 224, 256, 320, 512, 640; sounds and
+/// series up to 160,000).
 pub fn default_sizes(
     graph: &Graph,
     given: &BTreeMap<String, i64>,
@@ -131,7 +138,7 @@ pub fn default_sizes(
 }
 
 /// Sizes to try: of first dimensions, and of each of the others. First one size for all others, then one of
-/// them apart from the rest (1 among the candidates, at last), then larger first dimensions.
+/// them apart from the rest (1 among the candidates, at last), then long ones, then larger first dimensions.
 fn choices(n_others: usize) -> impl Iterator<Item = (i64, Vec<i64>)> {
     let same = move |first: i64| CANDIDATES.into_iter().map(move |size| (first, vec![size; n_others]));
     let with_one = || CANDIDATES.into_iter().chain([1]);
@@ -144,10 +151,22 @@ fn choices(n_others: usize) -> impl Iterator<Item = (i64, Vec<i64>)> {
             })
         })
     });
+    let long = LONG_CANDIDATES.into_iter().flat_map(move |size| {
+        // One of them beside single channels, or beside what is short, or all where that is no matter of gigabytes.
+        let beside = move |place: usize| {
+            [1, CANDIDATES[0]].map(|rest| {
+                let mut choice = vec![rest; n_others];
+                choice[place] = size;
+                (1, choice)
+            })
+        };
+        (0..n_others).flat_map(beside).chain((size <= MOST_OF_ALL).then(|| (1, vec![size; n_others])))
+    });
+    let n_long = if n_others == 0 { 0 } else { usize::MAX };
     let larger = FIRST_CANDIDATES.into_iter().skip(1).flat_map(same);
     // Without others, one size is as good as any.
     let n_same = if n_others == 0 { 1 } else { CANDIDATES.len() };
-    same(FIRST_CANDIDATES[0]).take(n_same).chain(apart).chain(larger)
+    same(FIRST_CANDIDATES[0]).take(n_same).chain(apart.take(MAX_APART)).chain(long.take(n_long)).chain(larger)
 }
 
 #[cfg(test)]
@@ -197,8 +216,11 @@ mod tests {
         assert_eq!(complete(&model, &[]).unwrap(), sizes(&[("b", 1), ("m", 64), ("n", 48)]));
         let model = graph("input %x: f32[b,n] input %c: f32[7,2] %y: f32[b,2] = MatMul(%x, %c)");
         let error = complete(&model, &[]).unwrap_err().to_string();
-        let expected = "no usual size fits the open dimensions b, n; give --shapes (node ``: MatMul: ";
+        let expected = "no usual size fits the open dimensions b, n; give --shapes (MatMul: ";
         assert!(error.starts_with(expected), "{error}");
+        // Samples of sound, over a channel.
+        let model = graph("input %x: f32[b,c,n] input %w: f32[4096,2] %y: f32[b,c,2] = MatMul(%x, %w)");
+        assert_eq!(complete(&model, &[]).unwrap(), sizes(&[("b", 1), ("c", 1), ("n", 4096)]));
         // A batch that must be even, and a size that must be 1.
         let model = graph("input %x: f32[b,3] const %s: i64[2] = [-1, 6] %y: f32[m,6] = Reshape(%x, %s)");
         assert_eq!(complete(&model, &[]).unwrap(), sizes(&[("b", 2)]));

@@ -291,7 +291,13 @@ impl Schedule<'_> {
         wants: Option<(Vec<Want>, Vec<Want>)>,
         target: u32,
     ) {
-        let name = region.title();
+        let mut name = region.title();
+        // Of several `Relu` only what they make tells which one an error is about.
+        if region.is_nameless()
+            && let Some(&output) = outputs.iter().flatten().next()
+        {
+            name = format!("{name} making {}", self.program.values[output as usize].name);
+        }
         let types = inputs
             .iter()
             .flatten()

@@ -40,6 +40,11 @@ pub(crate) fn evaluate_on(
     })
 }
 
+/// An error of a node with its name, if it has one.
+pub(crate) fn blamed(node: &RegionNode, error: &dyn std::fmt::Display) -> String {
+    if node.name.is_empty() { error.to_string() } else { format!("node `{}`: {error}", node.name) }
+}
+
 fn by_reference(
     node: &RegionNode,
     operands: &[Option<&Value>],
@@ -52,7 +57,7 @@ fn by_reference(
             EvalErrorKind::Limit => KernelErrorKind::Limit,
             _ => KernelErrorKind::BadValues,
         };
-        KernelError::new(kind, format!("node `{}`: {error}", node.name))
+        KernelError::new(kind, blamed(node, &error))
     })
 }
 

@@ -1,5 +1,6 @@
 //! One node on host values by the kernels of the other families, prepared for the sizes that the values turn out to have.
 
+mod boxes;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use planish_op::infer::{Content, InferInput, Inference, Inferred};
 use planish_op::{Class, Op, TensorType, Value, ValueType, infer};
 use planish_tensor::{Bytes, Dim, Shape, Tensor, memory};
 
+use crate::evaluate::blamed;
 use crate::isa::Isa;
 use crate::plainly::Plainly;
 use crate::team::Team;
@@ -46,7 +48,7 @@ pub(crate) fn by_kernel(
         })
         .collect();
     let Some(tensors) = tensors else { return Ok(None) };
-    if let Some(outputs) = search::outputs(&node.op, &tensors, node.n_outputs as usize, max_bytes)? {
+    if let Some(outputs) = search::outputs(isa, &node.op, &tensors, node.n_outputs as usize, max_bytes)? {
         return Ok(Some(outputs));
     }
     let n_elements: usize = tensors.iter().flatten().map(|tensor| tensor.len()).sum();
@@ -211,7 +213,7 @@ fn run(
     let outputs: Vec<*mut u8> = made.iter_mut().map(|bytes| bytes.as_mut_ptr()).collect();
     // SAFETY: the tensors and the vectors have as many bytes as the plain operands span.
     unsafe { kernel.run(&inputs, &outputs, &Team::new(threads)) }
-        .map_err(|error| KernelError::new(error.kind().clone(), format!("node `{}`: {error}", node.name)))?;
+        .map_err(|error| KernelError::new(error.kind().clone(), blamed(node, &error)))?;
     let value = |(bytes, operand): (Vec<u8>, &Operand)| {
         Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes))
             .map(Value::Tensor)

@@ -46,6 +46,7 @@ mod evaluate;
 mod family;
 mod formats;
 mod found;
+mod groups;
 mod host;
 mod lines;
 mod live;

@@ -31,6 +31,8 @@ const MAX_TAPS: usize = 1 << 22;
 
 /// Workspace rows begin on cache lines.
 const LINE: usize = 16;
+/// Elements behind a row of workspace that vectors of windows may read: two of the longest vectors.
+const BEYOND: usize = 32;
 
 /// What is taken of the elements under a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +64,8 @@ pub struct Pool {
     /// For each window along an axis: where its first tap inside the image looks, how many are inside, and how
     /// many count for the average.
     places: [Vec<Place>; AXES],
+    /// Windows along a row that have all their taps inside the image.
+    whole_columns: Range<usize>,
     n_units: usize,
     units_per_task: usize,
 }
@@ -158,6 +162,10 @@ impl Pool {
             };
             (0..axis.output).map(place).collect()
         });
+        let places: [Vec<Place>; AXES] = places;
+        let is_whole = |place: &Place| place.n == width.kernel;
+        let start = places[2].iter().position(is_whole).unwrap_or(places[2].len());
+        let end = places[2].iter().rposition(is_whole).map_or(start, |last| last + 1);
         let channels_of_unit = if is_channels_last { windows.channels } else { 1 };
         let n_units = windows.n_rows() * windows.channels.checked_div(channels_of_unit).unwrap_or(0);
         let reads = width.output * windows.n_taps() * channels_of_unit;
@@ -170,6 +178,7 @@ impl Pool {
             averaged,
             is_channels_last,
             places,
+            whole_columns: start..end,
             n_units,
             units_per_task,
         })
@@ -181,15 +190,19 @@ impl Pool {
         windows.n_rows() * windows.axes[2].output * windows.channels * windows.n_taps()
     }
 
-    /// Elements that are folded along rows, after whole rows were folded in vectors.
+    /// Elements that are folded one by one along rows, after whole rows were folded in vectors.
     pub fn n_column_folds(&self) -> usize {
         let windows = &self.windows;
+        if windows.axes[2].stride <= 2 {
+            return 0;
+        }
         windows.n_rows() * windows.axes[2].output * windows.channels * windows.axes[2].kernel
     }
 
     /// Elements of workspace for one slot.
     pub fn workspace_len(&self) -> usize {
-        if self.is_channels_last { 0 } else { self.windows.axes[2].input.next_multiple_of(LINE) }
+        let row = self.windows.axes[2].input.next_multiple_of(LINE) + BEYOND;
+        if self.is_channels_last { 0 } else { row }
     }
 
     /// Computes all of the output.

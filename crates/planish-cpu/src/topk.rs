@@ -2,7 +2,8 @@
 //!
 //! Every element becomes a key that sorts as the element does (NaN above everything), the place breaks ties as
 //! ONNX says, so the order is total: what a selection followed by a sort of the selected gives is the only
-//! answer there is.
+//! answer there is. A few of many are kept in order while the line is read once: most blocks of it have nothing that
+//! is better than the least of these.
 
 mod family;
 #[cfg(test)]
@@ -15,6 +16,13 @@ use crate::team::Team;
 
 /// Elements that a task looks at, at least.
 const TASK_ELEMENTS: usize = 1 << 13;
+
+/// So few are kept in order while a line is read.
+const FEW: usize = 16;
+/// Lines with so many times more elements than are taken are read so.
+const MANY: usize = 8;
+/// Elements that are compared with the least of those at once.
+const BLOCK: usize = 64;
 
 /// Workspace for one element: its key and its place. In the order that is asked for, smaller comes first.
 pub type Entry = (u64, u64);
@@ -129,15 +137,32 @@ impl TopK {
             (0..self.len).for_each(|at| start.add(at).write((0, at as u64)));
             std::slice::from_raw_parts_mut(start, self.len)
         };
-        for (at, entry) in entries.iter_mut().enumerate() {
+        let ordered = |key: u64| if self.largest { !key } else { key };
+        if self.k <= FEW && self.len / MANY >= self.k {
+            let kept = &mut entries[..self.k];
             // SAFETY: the line lies in the data.
-            let key = unsafe { self.key(arguments.x, from + at * self.from) };
-            entry.0 = if self.largest { !key } else { key };
+            unsafe {
+                match (self.key_type, self.from) {
+                    (KeyType::F32, 1) => {
+                        let x = arguments.x.cast::<f32>().add(from);
+                        keep_few(self.len, kept, |at| {
+                            let key = key_of_f32(x.add(at).read_unaligned());
+                            if self.largest { !key } else { key }
+                        });
+                    }
+                    _ => keep_few(self.len, kept, |at| ordered(self.key(arguments.x, from + at * self.from))),
+                }
+            }
+        } else {
+            for (at, entry) in entries.iter_mut().enumerate() {
+                // SAFETY: the line lies in the data.
+                entry.0 = ordered(unsafe { self.key(arguments.x, from + at * self.from) });
+            }
+            if self.k < self.len {
+                entries.select_nth_unstable(self.k - 1);
+            }
+            entries[..self.k].sort_unstable();
         }
-        if self.k < self.len {
-            entries.select_nth_unstable(self.k - 1);
-        }
-        entries[..self.k].sort_unstable();
         for (rank, entry) in entries[..self.k].iter().enumerate() {
             let at = entry.1 as usize;
             // SAFETY: the lines lie in the data and in the outputs that are there.
@@ -161,12 +186,7 @@ impl TopK {
         // SAFETY: the caller says so.
         unsafe {
             match self.key_type {
-                KeyType::F32 => {
-                    // Both zeros are equal, and all NaNs, above everything else.
-                    let value = x.cast::<f32>().add(at).read_unaligned();
-                    let bits = if value.is_nan() { 0x7FFF_FFFF } else { (value + 0.0).to_bits() };
-                    u64::from(if bits >> 31 == 0 { bits | 1 << 31 } else { !bits })
-                }
+                KeyType::F32 => u64::from(key_of_f32(x.cast::<f32>().add(at).read_unaligned())),
                 KeyType::F64 => {
                     let value = x.cast::<f64>().add(at).read_unaligned();
                     let bits = if value.is_nan() { u64::MAX >> 1 } else { (value + 0.0).to_bits() };
@@ -216,5 +236,41 @@ impl TopK {
                 _ => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
             }
         }
+    }
+}
+
+/// A number that sorts as the element does: both zeros are equal, and all NaNs, above everything else.
+#[inline(always)]
+fn key_of_f32(value: f32) -> u32 {
+    let bits = if value.is_nan() { 0x7FFF_FFFF } else { (value + 0.0).to_bits() };
+    bits ^ ((bits as i32 >> 31) as u32 | 1 << 31)
+}
+
+/// Those with the least keys of a line, in order; of equal ones, the first. At most [`FEW`].
+#[inline(always)]
+fn keep_few<K: Copy + Ord + Default + Into<u64>>(len: usize, kept: &mut [Entry], key: impl Fn(usize) -> K) {
+    let k = kept.len().min(FEW);
+    let mut best = [(K::default(), 0); FEW];
+    let mut n = 0;
+    let mut keys = [K::default(); BLOCK];
+    for first in (0..len).step_by(BLOCK) {
+        let keys = &mut keys[..BLOCK.min(len - first)];
+        keys.iter_mut().enumerate().for_each(|(at, to)| *to = key(first + at));
+        let limit = best[k - 1].0;
+        if n == k && !keys.iter().fold(false, |is_better, key| is_better | (*key < limit)) {
+            continue;
+        }
+        for (at, &key) in keys.iter().enumerate() {
+            if n == k && key >= best[k - 1].0 {
+                continue;
+            }
+            n = (n + 1).min(k);
+            let place = best[..n - 1].partition_point(|(other, _)| *other <= key);
+            best.copy_within(place..n - 1, place + 1);
+            best[place] = (key, first + at);
+        }
+    }
+    for (entry, (key, at)) in kept.iter_mut().zip(best) {
+        *entry = (key.into(), at as u64);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A walk is a chain of loads that wait for each other, so several go on at once: eight rows in one tree, or one row
 //! in eight trees where rows are few. Nodes that ask for an order become `feature <= split`, and leaves lead to
-//! themselves, so that a step has no branch: walks have ended when a few steps moved none of them. Weights are gathered
-//! in `f64` and in the order of the trees, as the reference does, whoever computes a row.
+//! themselves, so that a step has no branch: walks have ended after as many steps as the tree is deep, or when a few
+//! steps moved none of them. Weights are gathered in `f64` and in the order of the trees, as the reference does,
+//! whoever computes a row.
 
 mod family;
 #[cfg(test)]
@@ -19,7 +20,7 @@ use crate::team::Team;
 /// Walks that go on at once.
 const LANES: usize = 8;
 /// Steps between looks whether all walks have ended.
-const STEPS: usize = 4;
+const STEPS: u32 = 4;
 /// Rows of a task at most: their sums and a tree stay in the first cache.
 const MAX_ROWS: usize = 64;
 /// Steps of walks that a task takes, at least.
@@ -80,17 +81,29 @@ struct Table<T> {
     /// The leaf at each place; nodes have none.
     leaves: Vec<u32>,
     roots: Vec<u32>,
+    /// Steps from each root to its furthest leaf.
+    depths: Vec<u32>,
+    /// The target and the weight at each place that is a leaf, where every leaf has one of them.
+    singles: Option<Vec<(u32, f64)>>,
 }
 
 impl<T: Feature> Table<T> {
     /// `None` where a node asks for something else than an order, or a number does not fit.
     fn of(forest: &Forest, feature_stride: usize) -> Option<Table<T>> {
-        let mut table = Table { places: Vec::new(), leaves: Vec::new(), roots: Vec::new() };
+        let mut table = Table {
+            places: Vec::new(),
+            leaves: Vec::new(),
+            roots: Vec::new(),
+            depths: Vec::new(),
+            singles: None,
+        };
         for &root in &forest.roots {
             table.roots.push(u32::try_from(table.places.len()).ok()?);
-            // What is still to be placed, and the branch that leads there; the yes side of a node follows it.
-            let mut open = vec![(Child::Node(root), None)];
-            while let Some((child, from)) = open.pop() {
+            let mut deepest = 0;
+            // What is still to be placed, how deep, and the branch that leads there; the yes side of a node follows it.
+            let mut open = vec![(Child::Node(root), 0, None)];
+            while let Some((child, depth, from)) = open.pop() {
+                deepest = deepest.max(depth);
                 let place = u32::try_from(table.places.len()).ok()?;
                 if let Some((from, side)) = from {
                     let from: &mut Flat<T> = table.places.get_mut::<usize>(from)?;
@@ -124,24 +137,35 @@ impl<T: Feature> Table<T> {
                         let (yes, no) = if is_turned { (node.no, node.yes) } else { (node.yes, node.no) };
                         table.places.push(Flat { split, feature: feature | flag, next: [place; 2] });
                         table.leaves.push(u32::MAX);
-                        open.push((no, Some((at, 0))));
-                        open.push((yes, Some((at, 1))));
+                        open.push((no, depth + 1, Some((at, 0))));
+                        open.push((yes, depth + 1, Some((at, 1))));
                     }
                 }
             }
+            table.depths.push(deepest);
         }
+        let single = |&leaf: &u32| match leaf {
+            u32::MAX => Some((0, 0.0)),
+            _ => match *forest.leaf(leaf as usize) {
+                [(target, weight)] => Some((u32::try_from(target).ok()?, weight)),
+                _ => None,
+            },
+        };
+        table.singles = table.leaves.iter().map(single).collect();
         Some(table)
     }
 
-    /// The places where walks from these places end.
+    /// The places where walks from these places end, which are at most `depth` steps away.
     ///
     /// # Safety
     /// Each row must have the features that the trees ask for.
     #[inline(always)]
-    unsafe fn walk(&self, mut at: [u32; LANES], rows: [*const T; LANES]) -> [u32; LANES] {
+    unsafe fn walk(&self, mut at: [u32; LANES], rows: [*const T; LANES], depth: u32) -> [u32; LANES] {
+        let mut left = depth;
         loop {
             let before = at;
-            for _ in 0..STEPS {
+            let n_steps = left.min(STEPS);
+            for _ in 0..n_steps {
                 for (at, row) in at.iter_mut().zip(&rows) {
                     // SAFETY: places lead to places of the table only, and the caller grants the features.
                     let (place, x) = unsafe {
@@ -155,8 +179,47 @@ impl<T: Feature> Table<T> {
                     *at = place.next[usize::from(yes)];
                 }
             }
-            if at == before {
+            left -= n_steps;
+            if left == 0 || at == before {
                 return at;
+            }
+        }
+    }
+}
+
+impl<T: Feature> Table<T> {
+    /// Tells `found` of every row and the place where it ends in every tree, for each row in the order of the trees.
+    ///
+    /// # Safety
+    /// `row_at` must lead to rows that have the features that the trees ask for.
+    #[inline(always)]
+    unsafe fn walks(
+        &self,
+        n_rows: usize,
+        row_at: impl Fn(usize) -> *const T,
+        mut found: impl FnMut(usize, usize),
+    ) {
+        let lanes =
+            |first: usize, n: usize| std::array::from_fn::<usize, LANES, _>(|lane| (first + lane).min(n - 1));
+        if n_rows >= LANES {
+            for (&root, &depth) in self.roots.iter().zip(&self.depths) {
+                for first in (0..n_rows).step_by(LANES) {
+                    // SAFETY: the caller grants the rows; those that are too many are the last one again.
+                    let ends = unsafe { self.walk([root; LANES], lanes(first, n_rows).map(&row_at), depth) };
+                    (first..n_rows).zip(ends).for_each(|(row, end)| found(row, end as usize));
+                }
+            }
+            return;
+        }
+        let n_trees = self.roots.len();
+        for row in 0..n_rows {
+            for first in (0..n_trees).step_by(LANES) {
+                let trees = lanes(first, n_trees);
+                let starts = trees.map(|tree| self.roots[tree]);
+                let depth = trees.iter().map(|&tree| self.depths[tree]).max().unwrap_or(0);
+                // SAFETY: the caller grants the rows.
+                let ends = unsafe { self.walk(starts, [row_at(row); LANES], depth) };
+                (first..n_trees).zip(ends).for_each(|(_, end)| found(row, end as usize));
             }
         }
     }
@@ -249,11 +312,12 @@ impl<T: Feature> Trees<T> {
     unsafe fn gather(&self, rows: *const T, n_rows: usize, gathered: &mut [f64]) {
         let n_targets = self.forest.n_targets;
         let row_at = |row: usize| rows.wrapping_add(row * self.row);
+        let mut add_to = |row: usize, target: usize, weight: f64| {
+            let so_far = &mut gathered[row * n_targets + target];
+            *so_far = self.forest.aggregate.with(*so_far, weight);
+        };
         let mut add = |row: usize, leaf: usize| {
-            for &(target, weight) in self.forest.leaf(leaf) {
-                let so_far = &mut gathered[row * n_targets + target];
-                *so_far = self.forest.aggregate.with(*so_far, weight);
-            }
+            self.forest.leaf(leaf).iter().for_each(|&(target, weight)| add_to(row, target, weight));
         };
         let Some(table) = &self.table else {
             for row in 0..n_rows {
@@ -266,29 +330,14 @@ impl<T: Feature> Trees<T> {
             }
             return;
         };
-        let lanes =
-            |first: usize, n: usize| std::array::from_fn::<usize, LANES, _>(|lane| (first + lane).min(n - 1));
-        if n_rows >= LANES {
-            for &root in &table.roots {
-                for first in (0..n_rows).step_by(LANES) {
-                    // SAFETY: the caller grants the rows; those that are too many are the last one again.
-                    let ends = unsafe { table.walk([root; LANES], lanes(first, n_rows).map(row_at)) };
-                    for (row, end) in (first..n_rows).zip(ends) {
-                        add(row, table.leaves[end as usize] as usize);
-                    }
-                }
-            }
-            return;
-        }
-        for row in 0..n_rows {
-            let n_trees = table.roots.len();
-            for first in (0..n_trees).step_by(LANES) {
-                let starts = lanes(first, n_trees).map(|tree| table.roots[tree]);
-                // SAFETY: the caller grants the rows.
-                let ends = unsafe { table.walk(starts, [row_at(row); LANES]) };
-                for (_, end) in (first..n_trees).zip(ends) {
-                    add(row, table.leaves[end as usize] as usize);
-                }
+        // SAFETY: the caller grants the rows.
+        unsafe {
+            match &table.singles {
+                Some(singles) => table.walks(n_rows, row_at, |row, end| {
+                    let (target, weight) = singles[end];
+                    add_to(row, target as usize, weight);
+                }),
+                None => table.walks(n_rows, row_at, |row, end| add(row, table.leaves[end] as usize)),
             }
         }
     }

@@ -7,6 +7,7 @@ mod args;
 mod arithmetic;
 mod casts;
 mod column;
+mod deform_conv;
 mod elementwise;
 mod family;
 mod fourier;
@@ -14,10 +15,14 @@ mod grid_sample;
 mod lines;
 mod max_pool;
 mod moves;
+mod product;
 mod quantize;
+mod random;
 mod recurrent;
+mod roi_align;
 mod scatter;
 #[cfg(test)]
 mod tests;
+mod unique;
 
 pub(crate) use family::TypedFamily;

@@ -170,6 +170,7 @@ impl fmt::Display for GraphError {
         match &self.kind {
             GraphErrorKind::DuplicateName => write!(f, "two values are called `{}`", self.place),
             GraphErrorKind::TooManyValues => write!(f, "more values or nodes than a graph can hold"),
+            GraphErrorKind::Infer(error) if self.place.is_empty() => write!(f, "{error}"),
             GraphErrorKind::Infer(error) => write!(f, "node `{}`: {error}", self.place),
             GraphErrorKind::BadBody(detail) | GraphErrorKind::Invalid(detail) => {
                 write!(f, "`{}`: {detail}", self.place)

@@ -69,9 +69,17 @@ impl Region {
         })
     }
 
-    /// Names of the graph's nodes that it covers, joined by ` + `.
+    /// Names of the graph's nodes that it covers, joined by ` + `; its operators where the model's file gives none of
+    /// them a name.
     pub fn title(&self) -> String {
-        self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" + ")
+        let names: Vec<&str> =
+            self.nodes.iter().map(|node| node.name.as_str()).filter(|name| !name.is_empty()).collect();
+        if names.is_empty() { self.ops() } else { names.join(" + ") }
+    }
+
+    /// Whether none of its nodes has a name.
+    pub fn is_nameless(&self) -> bool {
+        self.nodes.iter().all(|node| node.name.is_empty())
     }
 
     /// The operators alone, as in `Conv+Add+Relu`.
@@ -161,6 +169,16 @@ mod tests {
         let straight = swapped.key();
         swapped.nodes[0].inputs.swap(0, 1);
         assert_ne!(swapped.key(), straight);
+    }
+
+    #[test]
+    fn nodes_without_names_go_by_their_operators() {
+        let mut region = Region::single(op::Relu {}.into(), 1, 1);
+        region.nodes.push(RegionNode { name: String::new(), ..region.nodes[0].clone() });
+        region.nodes[0].name = "act".to_string();
+        assert_eq!((region.title(), region.is_nameless()), ("act".to_string(), false));
+        region.nodes[0].name.clear();
+        assert_eq!((region.title(), region.is_nameless()), ("Relu+Relu".to_string(), true));
     }
 
     #[test]

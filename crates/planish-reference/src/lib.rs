@@ -31,7 +31,7 @@ mod points;
 mod pointwise;
 mod pool;
 mod product;
-mod random;
+pub mod random;
 mod recurrent;
 mod reduce;
 mod scalar;

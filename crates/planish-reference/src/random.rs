@@ -9,7 +9,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::movement::to_size;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
-use generator::{Generator, Stream};
+pub use generator::{Generator, Stream};
 
 pub(crate) fn random_normal(op: &RandomNormal, cx: &Evaluation<'_>) -> EvalResult {
     normal(cx, op.dtype, &attribute_shape(cx, &op.shape)?, op.seed, (op.mean, op.scale))

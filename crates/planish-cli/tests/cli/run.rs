@@ -52,6 +52,30 @@ fn archives_random_numbers_and_sizes() {
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 4);
 }
 
+/// Rows of a table by numbers of a run, by nodes that have no names.
+#[test]
+fn steps_without_a_name_are_told_by_what_they_make() {
+    let folder = Folder::new("run-nameless");
+    let floats: Vec<u8> = (0..40).flat_map(|value| (value as f32).to_le_bytes()).collect();
+    let graph = Graph {
+        name: "rows".into(),
+        nodes: vec![Node::new("Gather", &["table", "ids"], &["rows"]), Node::new("Relu", &["rows"], &["y"])],
+        initializers: vec![planish_onnx::Tensor::raw("table", DataType::Float, vec![10, 4], floats)],
+        inputs: vec![ValueInfo::tensor("ids", DataType::Int64, vec![Dimension::Value(3)])],
+        outputs: vec![ValueInfo::tensor(
+            "y",
+            DataType::Float,
+            vec![Dimension::Value(3), Dimension::Value(4)],
+        )],
+        ..Graph::default()
+    };
+    let model = folder.put("rows.onnx", &model(graph));
+    let ids: Vec<u8> = [1i64, 50, 2].iter().flat_map(|id| id.to_le_bytes()).collect();
+    let ids = folder.put("ids.npy", &crate::npy("<i8", "(3,)", &ids));
+    let line = "step `Gather making rows`: index 50 is outside an axis of size 10";
+    fails(&folder, &["run", &model, "--input", &format!("ids={ids}")], 2, line);
+}
+
 #[test]
 fn json() {
     let folder = Folder::new("run-json");

@@ -1,21 +1,31 @@
 //! Operators whose outputs are as long as what is found: NonZero and Compress; and Concat, which in loops makes a longer list
-//! in every trip, so that no kernel that was prepared serves again. (Of NonMaxSuppression and Unique the
-//! reference has the loops that a kernel would have.)
+//! in every trip, so that no kernel that was prepared serves again; and Unique. NonMaxSuppression is in `boxes`.
 
 use planish_kernel::{KernelError, KernelErrorKind};
-use planish_op::{Compress, Op, Value};
+use planish_op::{Compress, Op, Unique, Value};
 use planish_tensor::{Bytes, DType, Tensor, normalize_axis};
+
+use super::boxes;
+use crate::groups::Groups;
+use crate::isa::Isa;
 
 /// Bytes of a Concat that one thread copies.
 const MOST_COPIED: usize = 1 << 20;
 
 /// The outputs, or `None` for other operators and for what the reference is to refuse.
 pub(super) fn outputs(
+    isa: Isa,
     op: &Op,
     inputs: &[Option<&Tensor>],
     n_outputs: usize,
     max_bytes: usize,
 ) -> Result<Option<Vec<Value>>, KernelError> {
+    if let (Op::Unique(op), [Some(x)]) = (op, inputs) {
+        return Ok(unique(op, x, n_outputs, max_bytes));
+    }
+    if let Op::NonMaxSuppression(op) = op {
+        return Ok(boxes::suppressed(isa, op, inputs, max_bytes).map(|kept| vec![Value::Tensor(kept)]));
+    }
     let found = match (op, inputs) {
         _ if n_outputs != 1 => None,
         (Op::NonZero(_), [Some(x)]) => non_zero(x, max_bytes),
@@ -69,6 +79,24 @@ fn non_zero(x: &Tensor, max_bytes: usize) -> Option<Tensor> {
         }
     }
     Tensor::new(&[dims.len(), n], all).ok()
+}
+
+/// The different elements, where each is first, the one that each element is, and how often each is there.
+fn unique(op: &Unique, x: &Tensor, n_outputs: usize, max_bytes: usize) -> Option<Vec<Value>> {
+    let is_whole = op.axis.is_none_or(|axis| x.rank() == 1 && normalize_axis(axis, 1).is_ok());
+    let element_bytes = x.dtype().bits() / 8;
+    let most = x.len().saturating_mul(element_bytes + 3 * size_of::<i64>());
+    if !is_whole || !Groups::takes(x.dtype()) || most > max_bytes {
+        return None;
+    }
+    let Groups { first, inverse, counts } = Groups::of(x, op.sorted)?;
+    let bytes = x.bytes();
+    let values = first.iter().flat_map(|at| &bytes[at * element_bytes..][..element_bytes]);
+    let values: Vec<u8> = values.copied().collect();
+    let values = Tensor::from_bytes(x.dtype(), &[first.len()], Bytes::from_vec(values)).ok()?;
+    let first = first.into_iter().map(|at| at as i64).collect();
+    let rest = [first, inverse, counts].map(|list| Value::Tensor(Tensor::vector(list)));
+    Some([Value::Tensor(values)].into_iter().chain(rest).take(n_outputs.max(1)).collect())
 }
 
 /// Tensors one after the other along an axis; `None` where they do not fit, which is the reference's to say.

@@ -94,6 +94,60 @@ fn what_is_found_is_what_the_reference_finds() {
 }
 
 #[test]
+fn different_elements_are_those_of_the_reference() {
+    let mut random = Random::new(4);
+    for dims in [vec![1], vec![40], vec![3, 50, 7], vec![2, 0, 4], vec![]] {
+        let x = random.tensor(DType::F32, &dims, 1.0).to_f64s();
+        for dtype in [DType::F32, DType::Bool, DType::I64, DType::U8, DType::F64, DType::I16, DType::U64] {
+            // Close together, and far apart: looked up in a table and not.
+            for scale in [3.0, 1e9] {
+                let scale = if matches!(dtype, DType::U8 | DType::I16 | DType::Bool) { 3.0 } else { scale };
+                let sign = |x: f64| if dtype.is_signed_int() || dtype.is_float() { x } else { x.abs() };
+                let x: Vec<f64> = x.iter().map(|x| sign((x * scale).trunc())).collect();
+                let x = Tensor::from_f64s(dtype, &dims, &x).unwrap();
+                for sorted in [true, false] {
+                    for n_outputs in [1, 4] {
+                        check(op::Unique { axis: None, sorted }, std::slice::from_ref(&x), n_outputs);
+                    }
+                }
+            }
+        }
+    }
+    let zeros = Tensor::vector(vec![0f32, -0.0, 1.0, -1.0, 0.0]);
+    check(op::Unique { axis: Some(-1), sorted: true }, &[zeros], 4);
+    // Order of what is no number is the reference's.
+    let x = Value::Tensor(Tensor::vector(vec![1f32, f32::NAN]));
+    let node = node(op::Unique { axis: None, sorted: true }.into(), 1, 4);
+    assert!(by_kernel(Isa::best(), &node, &[Some(&x)], usize::MAX, 1).unwrap().is_none());
+}
+
+#[test]
+fn boxes_are_suppressed_as_by_the_reference() {
+    let mut random = Random::new(5);
+    for (n_boxes, n_classes, limit) in
+        [(1, 1, 5), (17, 2, 100), (300, 3, 1000), (300, 1, 7), (0, 1, 3), (40, 1, 0)]
+    {
+        for center_point_box in [false, true] {
+            // Corners on a grid, so that overlaps equal to the threshold, equal scores and empty boxes are among them.
+            let corners: Vec<f32> = (0..2 * n_boxes * 4).map(|_| random.below(12) as f32).collect();
+            let boxes = Tensor::new(&[2, n_boxes, 4], corners).unwrap();
+            let scores: Vec<f32> =
+                (0..2 * n_classes * n_boxes).map(|_| random.below(40) as f32 / 40.0).collect();
+            let scores = Tensor::new(&[2, n_classes, n_boxes], scores).unwrap();
+            for threshold in [0f32, 0.25, 0.5, 1.0] {
+                let [limit, threshold, least] = [
+                    Tensor::vector(vec![limit as i64]),
+                    Tensor::vector(vec![threshold]),
+                    Tensor::vector(vec![0.2f32]),
+                ];
+                let inputs = [boxes.clone(), scores.clone(), limit, threshold, least];
+                check(op::NonMaxSuppression { center_point_box }, &inputs, 1);
+            }
+        }
+    }
+}
+
+#[test]
 fn more_than_is_allowed_is_not_made() {
     let x = Value::Tensor(Tensor::vector(vec![true; 4096]));
     let node = node(op::NonZero {}.into(), 1, 1);

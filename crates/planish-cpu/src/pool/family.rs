@@ -84,7 +84,7 @@ impl Family for PoolFamily {
             let bytes = problem.traffic_bytes() as f64;
             let ns = expected_ns(isa, plan.n_reads() as f64, bytes, problem.threads);
             match layout {
-                // Along rows windows are folded one by one.
+                // Along rows windows far apart are folded one by one.
                 Layout::Plain => {
                     ns + COLUMN_FOLD_NS * plan.n_column_folds() as f64 / problem.threads.max(1) as f64
                 }

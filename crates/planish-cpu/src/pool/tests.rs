@@ -101,8 +101,8 @@ impl Case {
 #[test]
 fn pools_of_usual_networks() {
     let mut random = Random::new(1);
-    for (kernel, stride, pad) in [(2, 2, 0), (3, 2, 1), (3, 1, 1), (7, 7, 0)] {
-        for size in [7, 8, 15, 16, 33] {
+    for (kernel, stride, pad) in [(2, 2, 0), (3, 2, 1), (3, 2, 0), (3, 1, 1), (5, 1, 2), (7, 7, 0)] {
+        for size in [7, 8, 15, 16, 33, 70] {
             for channels in [1, 3, 16, 17, 64, 83] {
                 Case {
                     x: vec![2, channels, size, size + 3],

@@ -84,7 +84,7 @@ impl Family for TopKFamily {
     fn candidates(&self, _isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(plan) = plan(problem) else { return Vec::new() };
         vec![Candidate::new(
-            Tactic::new("topk_select", 1),
+            Tactic::new("topk_select", 2),
             vec![Want::inside(Layout::Plain); problem.inputs.len()],
             vec![Want::inside(Layout::Plain); problem.outputs.len()],
             ELEMENT_NS * (plan.n_lines() * plan.len) as f64,

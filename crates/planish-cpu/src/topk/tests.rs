@@ -49,3 +49,31 @@ fn selections_agree() {
         sample.check_exact(&TopKFamily, &mut random, None);
     }
 }
+
+/// A few of long lines, which are read once; ties, rising and falling lines, strides.
+#[test]
+fn a_few_of_many_agree() {
+    let mut random = Random::new(2);
+    for round in 0..80 {
+        let (len, k) = ([128, 129, 400, 1000][round % 4], [1, 2, 5, 15, 16, 17][round % 6]);
+        let dims = [3, len, 2];
+        let axis = [1, 2][round / 4 % 2];
+        let dims = if axis == 2 { vec![3, len] } else { dims.to_vec() };
+        let n: usize = dims.iter().product();
+        let value = |random: &mut Random, at: usize| match round % 5 {
+            0 => at as f32,
+            1 => -(at as f32),
+            2 => [f32::NAN, 0.0, -0.0, 1.0, f32::NEG_INFINITY][random.below(5)],
+            _ => random.below(1 << 20) as f32,
+        };
+        let values: Vec<f32> = (0..n).map(|at| value(&mut random, at)).collect();
+        let x = Tensor::new(&dims, values).unwrap();
+        let x = match round % 3 {
+            0 => Tensor::from_f64s(DType::F64, &dims, &x.to_f64s()).unwrap(),
+            _ => x,
+        };
+        let op = TopK { sorted: true, largest: random.chance(2), axis: 1 };
+        let sample = OpTrial::new(op, &[Input::Data(x), Input::Parameter(Tensor::vector(vec![k as i64]))], 2);
+        sample.check_exact(&TopKFamily, &mut random, None);
+    }
+}

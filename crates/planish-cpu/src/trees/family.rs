@@ -11,7 +11,7 @@ use crate::isa::Isa;
 use crate::shared::Shared;
 use crate::team::Team;
 
-/// Nanoseconds for one step of a walk beside seven others.
+/// Nanoseconds for one step of a walk beside others.
 const STEP_NS: f64 = 1.2;
 
 /// TreeEnsemble of f32 and f64.
@@ -58,7 +58,7 @@ impl Family for TreesFamily {
         let Some((_, forest)) = forest(problem) else { return Vec::new() };
         let plan = plan::<f32>(problem, forest);
         vec![Candidate::new(
-            Tactic::new("trees_walk", 1),
+            Tactic::new("trees_walk", 2),
             vec![Want::inside(Layout::Plain)],
             vec![Want::inside(Layout::Plain)],
             STEP_NS * (plan.n_rows * plan.steps_per_row()) as f64,

@@ -7,8 +7,9 @@ use planish_testing::Random;
 use super::TreesFamily;
 use crate::trial::{Input, OpTrial};
 
-/// A tree of random shape with so many inner nodes, put behind what the ensemble has.
-fn grow(op: &mut TreeEnsemble, random: &mut Random, n_nodes: usize, n_targets: usize) {
+/// A tree of random shape with so many inner nodes, put behind what the ensemble has; a leaf has so many weights at most.
+fn grow(op: &mut TreeEnsemble, random: &mut Random, n_nodes: usize, most_weights: usize) {
+    let n_targets = op.n_targets as usize;
     let first = op.nodes_featureids.len();
     op.tree_roots.push(first as i64);
     // Branches that lead nowhere yet: the node, and whether it is its yes.
@@ -41,14 +42,20 @@ fn grow(op: &mut TreeEnsemble, random: &mut Random, n_nodes: usize, n_targets: u
     for branch in open {
         let leaf = op.leaf_starts.len();
         op.leaf_starts.push(op.leaf_targetids.len() as i64);
-        for _ in 0..random.between(1, 2) {
+        for _ in 0..random.between(1, most_weights) {
             op.leaf_targetids.push(random.below(n_targets) as i64);
         }
         hang(op, branch, leaf, true);
     }
 }
 
-fn ensemble(random: &mut Random, dtype: DType, n_trees: usize, n_modes: usize) -> TreeEnsemble {
+fn ensemble(
+    random: &mut Random,
+    dtype: DType,
+    n_trees: usize,
+    n_modes: usize,
+    most_weights: usize,
+) -> TreeEnsemble {
     let n_targets = random.between(1, 3);
     let mut op = TreeEnsemble {
         aggregate_function: random.below(4) as i64,
@@ -69,7 +76,7 @@ fn ensemble(random: &mut Random, dtype: DType, n_trees: usize, n_modes: usize) -
     };
     for _ in 0..n_trees {
         let n_nodes = random.between(1, 40);
-        grow(&mut op, random, n_nodes, n_targets);
+        grow(&mut op, random, n_nodes, most_weights);
     }
     let n_nodes = op.nodes_featureids.len();
     let modes: Vec<u8> = (0..n_nodes).map(|_| random.below(n_modes) as u8).collect();
@@ -92,8 +99,8 @@ fn forests_agree() {
         // Orders alone, or every mode.
         let n_modes = [4, 7][round / 2 % 2];
         let n_trees = random.between(1, 20);
-        let op = ensemble(&mut random, dtype, n_trees, n_modes);
-        let n_rows = [1, 3, 8, 21, 150][round % 5];
+        let op = ensemble(&mut random, dtype, n_trees, n_modes, 1 + round / 4 % 2);
+        let n_rows = [1, 3, 8, 16, 37, 150, 17][round % 7];
         let choices = [f64::NAN, -2.0, -1.0, 0.0, 1.0, 2.0, 0.5, f64::INFINITY];
         let values: Vec<f64> = (0..n_rows * 6).map(|_| choices[random.below(8)]).collect();
         let rows = Tensor::from_f64s(dtype, &[n_rows, 6], &values).unwrap();
@@ -106,7 +113,7 @@ fn forests_agree() {
 fn large_forests_agree() {
     let mut random = Random::new(9);
     for n_rows in [7, 15, 16, 33, 150] {
-        let op = ensemble(&mut random, DType::F32, 900, 4);
+        let op = ensemble(&mut random, DType::F32, 900, 4, 2);
         let values: Vec<f64> = (0..n_rows * 6).map(|_| random.below(5) as f64 - 2.0).collect();
         let rows = Tensor::from_f64s(DType::F32, &[n_rows, 6], &values).unwrap();
         OpTrial::new(op, &[Input::Data(rows)], 1).check_exact(&TreesFamily, &mut random, None);
@@ -116,7 +123,7 @@ fn large_forests_agree() {
 #[test]
 fn splits_without_a_number_below_them_are_walked_as_they_are() {
     let mut random = Random::new(8);
-    let mut op = ensemble(&mut random, DType::F32, 3, 4);
+    let mut op = ensemble(&mut random, DType::F32, 3, 4, 2);
     let n_nodes = op.nodes_featureids.len();
     let splits: Vec<f32> =
         (0..n_nodes).map(|at| [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, f32::MIN][at % 4]).collect();

@@ -49,7 +49,7 @@ pub(super) fn compare<T: PartialOrd>(order: Order, a: &[T], b: &[T], out: &mut [
     }
 }
 
-/// `to = two(to, by)`; gives whether an integer was divided by zero.
+/// `to = two(to, by)`; gives whether an integer was divided by zero, or was zero with a negative exponent.
 pub(super) fn fold(two: Two, form: Form, to: &mut [u64], by: &[u64]) -> bool {
     match form {
         Form::Real => fold_reals(two, reals_mut(to), reals(by)),
@@ -81,10 +81,12 @@ pub(super) fn fold_reals(two: Two, to: &mut [f64], by: &[f64]) {
 
 /// The functions that are written alike for both kinds of integers.
 macro_rules! integers {
-    ($name:ident, $int:ty, $floor:expr, $prelu:expr) => {
+    ($name:ident, $int:ty, $floor:expr, $prelu:expr, $pow:expr) => {
         fn $name(two: Two, to: &mut [$int], by: &[$int]) -> bool {
             let divides = matches!(two, Two::Div | Two::Mod | Two::Fmod);
-            if divides && by.contains(&0) {
+            #[allow(unused_comparisons)]
+            let is_inverse = |(a, b): (&$int, &$int)| *a == 0 && *b < 0;
+            if divides && by.contains(&0) || two == Two::Pow && to.iter().zip(by).any(is_inverse) {
                 return true;
             }
             match two {
@@ -102,7 +104,7 @@ macro_rules! integers {
                 Two::Xor => each(to, by, |a, b| a ^ b),
                 Two::Left => each(to, by, |a, b| if b as u64 >= 64 { 0 } else { a << b }),
                 Two::Right => each(to, by, |a, b| if b as u64 >= 64 { 0 } else { a >> b }),
-                Two::Pow => {}
+                Two::Pow => each(to, by, $pow),
             }
             false
         }
@@ -116,6 +118,29 @@ integers!(
         let rest = a.checked_rem(b).unwrap_or(0);
         if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
     },
-    |a, b| if a < 0 { a.wrapping_mul(b) } else { a }
+    |a, b| if a < 0 { a.wrapping_mul(b) } else { a },
+    power
 );
-integers!(fold_unsigned, u64, |a, b| a.checked_rem(b).unwrap_or(0), |a, _| a);
+integers!(fold_unsigned, u64, |a, b| a.checked_rem(b).unwrap_or(0), |a, _| a, wrapping_power);
+
+/// `x^e` modulo 2^64; cut towards zero if `e` is negative.
+fn power(x: i64, e: i64) -> i64 {
+    match (x, e) {
+        (_, 0..) => wrapping_power(x as u64, e as u64) as i64,
+        (-1, _) if e % 2 != 0 => -1,
+        (-1 | 1, _) => 1,
+        _ => 0,
+    }
+}
+
+fn wrapping_power(x: u64, e: u64) -> u64 {
+    let (mut power, mut square, mut rest) = (1u64, x, e);
+    while rest > 0 {
+        if rest % 2 == 1 {
+            power = power.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        rest /= 2;
+    }
+    power
+}

@@ -148,8 +148,10 @@ pub(super) fn plan(isa: Isa, problem: &Problem, args: &Args) -> Option<Elementwi
         && to.dtype == y.dtype
         && to.dims == y.dims
         && (mixes || types.iter().all(|dtype| *dtype == types[0] && !dense_only(*dtype)));
-    // Powers are of floats here, by floats: words of integers are no numbers of f64.
-    let is_exact = !matches!(function, Function::Fold(Two::Pow)) || types.iter().all(|ty| ty.is_float());
+    // Powers are of words of one form: those of integers are no numbers of f64, those of signed ones no unsigned ones.
+    let form = Form::of(types[0]);
+    let is_exact = !matches!(function, Function::Fold(Two::Pow))
+        || types.iter().all(|ty| Form::of(*ty) == form && *ty != DType::Bool && !dense_only(*ty));
     let is_chosen =
         !matches!(function, Function::Select) || (types[1] == types[2] && types[0] == DType::Bool);
     if !fits || !is_exact || !is_chosen {
@@ -366,6 +368,9 @@ impl Work for Elementwise {
             }
         });
         match refused.into_inner() {
+            true if matches!(self.function, Function::Fold(Two::Pow)) => {
+                Err(KernelError::new(KernelErrorKind::BadValues, "integer zero to a negative power"))
+            }
             true => Err(KernelError::new(KernelErrorKind::BadValues, "integer division by zero")),
             false => Ok(()),
         }

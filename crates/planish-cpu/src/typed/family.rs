@@ -3,7 +3,10 @@
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 
 use super::args::Args;
-use super::{elementwise, fourier, grid_sample, lines, max_pool, moves, quantize, recurrent, scatter};
+use super::{
+    deform_conv, elementwise, fourier, grid_sample, lines, max_pool, moves, product, quantize, random,
+    recurrent, roi_align, scatter, unique,
+};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 
@@ -13,6 +16,10 @@ const REVISION: u32 = 2;
 const STEP_NS: f64 = 300.0;
 /// Nanoseconds of an element that is quantized or dequantized: three loads as words, a division, two roundings.
 const QUANTIZED_NS: f64 = 6.0;
+/// Nanoseconds of a random number: ten rounds of a cipher, a logarithm and a cosine.
+const DRAWN_NS: f64 = 40.0;
+/// Nanoseconds of an element that is looked up among those before it.
+const LOOKED_UP_NS: f64 = 20.0;
 
 /// See the module.
 pub(crate) struct TypedFamily;
@@ -57,6 +64,24 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Plan> {
     if let Some(plan) = grid_sample::plan(isa, problem, &args) {
         let ns = plan.element_ns();
         return dense(Box::new(plan), ns);
+    }
+    if let Some(plan) = product::plan(isa, problem, &args) {
+        let ns = plan.element_ns();
+        return dense(Box::new(plan), ns);
+    }
+    if let Some(plan) = roi_align::plan(isa, problem, &args) {
+        let ns = plan.element_ns();
+        return dense(Box::new(plan), ns);
+    }
+    if let Some(plan) = deform_conv::plan(isa, problem, &args) {
+        let ns = plan.element_ns();
+        return dense(Box::new(plan), ns);
+    }
+    if let Some(plan) = random::plan(problem) {
+        return dense(Box::new(plan), DRAWN_NS);
+    }
+    if let Some(plan) = unique::plan(problem, &args) {
+        return dense(Box::new(plan), LOOKED_UP_NS);
     }
     if let Some(plan) = fourier::plan(isa, problem, &args) {
         let ns = plan.signal_ns() * plan.n_signals() as f64 / per_output.max(1) as f64;

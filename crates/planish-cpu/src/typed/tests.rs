@@ -1,6 +1,6 @@
 //! Against the reference: every type, sizes around a column, and what a run must refuse.
 
-use planish_kernel::{Layout, Operand};
+use planish_kernel::{Layout, Operand, Ref};
 use planish_op as op;
 use planish_op::{CastRounding, Op, RecurrentDirection, ScatterReduction};
 use planish_tensor::{DType, Tensor};
@@ -125,6 +125,215 @@ fn functions_of_one_number() {
         for op in ops {
             let x = drawn(&mut random, dtype, &[3, 4, 9], true);
             OpTrial::new(op, &[Input::Data(x)], 1).check_exact(&TypedFamily, &mut random, None);
+        }
+    }
+}
+
+#[test]
+fn integers_to_whole_powers() {
+    let mut random = Random::new(5);
+    for dtype in NUMBERS.into_iter().filter(|dtype| dtype.is_int()) {
+        for (a, b) in [(vec![3, 300], vec![3, 300]), (vec![2, 3, 4], vec![3, 1]), (vec![7], vec![])] {
+            let base = drawn(&mut random, dtype, &a, false);
+            let low = if dtype.is_signed_int() { -2 } else { 0 };
+            let exponent = random.whole(dtype, &b, low, 9);
+            OpTrial::new(op::Pow {}, &[Input::Data(base), Input::Data(exponent)], 1).check_exact(
+                &TypedFamily,
+                &mut random,
+                None,
+            );
+        }
+    }
+}
+
+#[test]
+fn random_numbers_are_those_of_the_reference() {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for dims in [vec![1], vec![3, 700], vec![0, 2]] {
+            for seed in [None, Some(7.5)] {
+                let like = Tensor::from_f64s(dtype, &dims, &vec![0.0; dims.iter().product()]).unwrap();
+                let ops: [Op; 4] = [
+                    op::RandomNormalLike { dtype: None, seed, scale: 0.7, mean: 0.1 }.into(),
+                    op::RandomUniformLike { dtype: None, seed, high: 3.0, low: -1.5 }.into(),
+                    op::RandomNormal {
+                        shape: dims.iter().map(|dim| *dim as i64).collect(),
+                        dtype,
+                        seed,
+                        scale: 2.0,
+                        mean: 0.0,
+                    }
+                    .into(),
+                    op::RandomUniform {
+                        shape: dims.iter().map(|dim| *dim as i64).collect(),
+                        dtype,
+                        seed,
+                        high: 1.0,
+                        low: 0.0,
+                    }
+                    .into(),
+                ];
+                for (idx, op) in ops.into_iter().enumerate() {
+                    let inputs: &[Input] = if idx < 2 { &[Input::Data(like.clone())] } else { &[] };
+                    check_dense(op, inputs, 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn elements_are_told_apart_where_only_that_is_wanted() {
+    let mut random = Random::new(7);
+    for dtype in [DType::I64, DType::I32, DType::U8] {
+        for dims in [vec![5], vec![31, 17], vec![0]] {
+            let x = random.whole(dtype, &dims, 0, 40);
+            let mut trial =
+                OpTrial::new(op::Unique { axis: None, sorted: true }, &[Input::Data(x.clone())], 3);
+            trial.region.outputs = vec![Ref::Node { node: 0, output: 2 }];
+            trial.want = vec![trial.want.remove(2)];
+            let operand = |t: &Tensor| Operand::dense(t.dtype(), t.shape(), Layout::Plain);
+            for isa in Isa::available() {
+                let got = trial.run(&TypedFamily, isa, &[operand(&x)], &[operand(&trial.want[0])]).unwrap();
+                assert!(got == trial.want, "{dtype:?} {dims:?} on {isa}");
+            }
+        }
+    }
+}
+
+/// Sums of f64 in another order.
+const DOUBLE_SUMS: Tolerance = Tolerance { relative: 1e-12, absolute: 1e-12 };
+
+#[test]
+fn matrices_of_doubles_are_multiplied() {
+    let mut random = Random::new(24);
+    let shapes = [
+        (vec![1, 1], vec![1, 1]),
+        (vec![3, 7], vec![7, 33]),
+        (vec![65, 40], vec![40, 5]),
+        (vec![2, 3, 4, 5], vec![2, 1, 5, 6]),
+        (vec![4, 9], vec![3, 9, 31]),
+        (vec![0, 4], vec![4, 3]),
+        (vec![2, 0], vec![0, 3]),
+    ];
+    for (a, b) in &shapes {
+        let [a, b] = [a, b].map(|dims| random.tensor(DType::F64, dims, 1.0));
+        check_near(op::MatMul {}, &[Input::Data(a), Input::Data(b)], 1, DOUBLE_SUMS);
+    }
+    for (trans_a, trans_b) in [(false, false), (false, true), (true, false), (true, true)] {
+        for (m, k, n) in [(5, 12, 35), (1, 3, 1), (70, 8, 32)] {
+            let a = random.tensor(DType::F64, &if trans_a { [k, m] } else { [m, k] }, 1.0);
+            let b = random.tensor(DType::F64, &if trans_b { [n, k] } else { [k, n] }, 1.0);
+            for c in [None, Some(vec![]), Some(vec![n]), Some(vec![m, 1]), Some(vec![m, n]), Some(vec![1, n])]
+            {
+                let mut inputs = vec![Input::Data(a.clone()), Input::Data(b.clone())];
+                inputs.extend(c.map(|dims| Input::Data(random.tensor(DType::F64, &dims, 1.0))));
+                let op = op::Gemm { alpha: 0.5, beta: 1.5, trans_a, trans_b };
+                check_near(op, &inputs, 1, DOUBLE_SUMS);
+            }
+        }
+    }
+}
+
+#[test]
+fn regions_of_images_are_averaged() {
+    use planish_op::{RoiAlign, RoiAlignCoordinates as Coordinates, RoiAlignMode};
+    let mut random = Random::new(21);
+    // Corners in f32 as the reference has them; sums of some dozens of products.
+    let near = Tolerance { relative: 1e-5, absolute: 2e-6 };
+    for (image, bins) in [([2, 3, 17, 11], [7, 7]), ([1, 1, 1, 1], [1, 2]), ([1, 9, 30, 40], [2, 3])] {
+        let x = random.floats(&image);
+        let usual = [1.5f32, 2.0, 9.7, 14.2, 0.0, 0.0, 60.0, 60.0, -8.0, -3.0, 4.0, 5.0];
+        let odd = [5.0f32, 5.0, 5.0, 5.0, 9.0, 9.0, 3.0, 2.0, f32::NAN, 1.0, 2.0, 3.0];
+        let corners: Vec<f32> = usual.into_iter().chain(odd).collect();
+        for n in [0, 1, 6, 40] {
+            let rois: Vec<f32> = (0..n * 4).map(|at| corners[at % corners.len()]).collect();
+            let rois = Tensor::new(&[n, 4], rois).unwrap();
+            let images = random.whole(DType::I64, &[n], 0, image[0] as i64 - 1);
+            for (coordinate_transformation_mode, sampling_ratio) in [
+                (Coordinates::HalfPixel, 0),
+                (Coordinates::HalfPixel, 2),
+                (Coordinates::OutputHalfPixel, 0),
+                (Coordinates::OutputHalfPixel, 3),
+            ] {
+                let op = RoiAlign {
+                    coordinate_transformation_mode,
+                    mode: RoiAlignMode::Avg,
+                    output_height: bins[0],
+                    output_width: bins[1],
+                    sampling_ratio,
+                    spatial_scale: 0.7,
+                };
+                let inputs = [x.clone(), rois.clone(), images.clone()].map(Input::Data);
+                check_near(op, &inputs, 1, near);
+            }
+        }
+    }
+}
+
+#[test]
+fn regions_of_no_image_are_refused() {
+    use planish_op::{RoiAlign, RoiAlignCoordinates, RoiAlignMode};
+    let mut random = Random::new(22);
+    let op = RoiAlign {
+        coordinate_transformation_mode: RoiAlignCoordinates::HalfPixel,
+        mode: RoiAlignMode::Avg,
+        output_height: 2,
+        output_width: 2,
+        sampling_ratio: 0,
+        spatial_scale: 1.0,
+    };
+    let rois = Tensor::new(&[1, 4], vec![0f32, 0.0, 3.0, 3.0]).unwrap();
+    let inputs = [random.floats(&[1, 2, 5, 5]), rois, Tensor::vector(vec![0i64])];
+    let mut sample = OpTrial::new(op, &inputs.map(Input::Data), 1);
+    let dense = |tensor: &Tensor| Operand::dense(tensor.dtype(), tensor.shape(), Layout::Plain);
+    sample.data[2] = Tensor::vector(vec![1i64]);
+    let operands: Vec<Operand> = sample.data.iter().map(dense).collect();
+    let error = sample.run(&TypedFamily, Isa::best(), &operands, &[dense(&sample.want[0])]).unwrap_err();
+    assert!(error.to_string().contains("there is no image 1, the batch has 1"), "{error}");
+}
+
+#[test]
+fn taps_look_between_pixels() {
+    let mut random = Random::new(23);
+    // Sums of up to some hundred products.
+    let near = Tolerance { relative: 1e-5, absolute: 1e-5 };
+    let forms = [
+        ([2, 4, 9, 7], 6, [3, 3], 1, 1, 1),
+        ([1, 6, 13, 11], 4, [3, 2], 2, 3, 2),
+        ([1, 1, 1, 1], 1, [1, 1], 1, 1, 1),
+        ([1, 5, 8, 70], 9, [1, 3], 1, 5, 1),
+        ([1, 2, 6, 6], 4, [3, 3], 2, 1, 3),
+    ];
+    for (image, n_out, kernel, group, offset_group, step) in forms {
+        for pads in [[0i64; 4], [1, 2, 2, 1]] {
+            let length = |axis: usize| {
+                let padded = image[2 + axis] as i64 + pads[axis] + pads[axis + 2] - kernel[axis] as i64;
+                (padded.max(0) as usize) / step + 1
+            };
+            let points = [length(0), length(1)];
+            let n_taps = kernel[0] * kernel[1];
+            let x = random.floats(&image);
+            let w = random.floats(&[n_out, image[1] / group, kernel[0], kernel[1]]);
+            let offset =
+                random.tensor(DType::F32, &[image[0], 2 * offset_group * n_taps, points[0], points[1]], 3.0);
+            let mask = random.floats(&[image[0], offset_group * n_taps, points[0], points[1]]);
+            let bias = random.floats(&[n_out]);
+            for with_more in [false, true] {
+                let op = op::DeformConv {
+                    strides: vec![step as i64; 2],
+                    pads: pads.to_vec(),
+                    offset_group: offset_group as i64,
+                    kernel_shape: None,
+                    group: group as i64,
+                    dilations: Vec::new(),
+                };
+                let mut inputs = vec![x.clone(), w.clone(), offset.clone()];
+                if with_more {
+                    inputs.extend([bias.clone(), mask.clone()]);
+                }
+                let inputs: Vec<Input> = inputs.into_iter().map(Input::Data).collect();
+                check_near(op, &inputs, 1, near);
+            }
         }
     }
 }

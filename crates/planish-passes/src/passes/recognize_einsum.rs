@@ -3,7 +3,8 @@
 //!
 //! The letters of two operands fall into four groups: shared by both and the result (batch), of one and the
 //! result (rows, columns), shared and summed. With each operand transposed to `batch, rows, summed` and
-//! `batch, summed, columns`, groups of several letters merged (none are an axis of 1), the rest is one MatMul.
+//! `batch, summed, columns`, groups of several letters merged (none are an axis of 1), the rest is one MatMul. Of more
+//! operands two at a time become one, those first whose product is smallest.
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::einsum::{Equation, Label};
@@ -15,7 +16,7 @@ use crate::reshape::reshaped;
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
-/// Equations of one or two operands.
+/// Equations of any number of operands.
 pub(crate) const RECOGNIZE_EINSUM: Finder = Finder { name: "recognize_einsum", find };
 
 /// An operand with a label for every axis.
@@ -54,8 +55,8 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
             }
             x.clone()
         }
-        [a, b] => product(&mut patch, node, a, b, &labels.output)?,
-        _ => return blocked("more than two operands"),
+        [] => return Err(Miss::No),
+        _ => chained(&mut patch, node, terms, &labels.output)?,
     };
     let result = turned(&mut patch, &node.name, result, &labels.output).ok_or(Miss::No)?;
     let Operand::New(_) = result.value else { return Err(Miss::No) };
@@ -64,6 +65,57 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     }
     patch.replace(y, result.value);
     Ok(patch)
+}
+
+/// What a size that is not known counts where products are compared.
+const OPEN_SIZE: u64 = 64;
+
+/// The product of two and more, two at a time.
+fn chained(patch: &mut Patch, node: &Node, mut terms: Vec<Labeled>, output: &[Label]) -> Found<Labeled> {
+    // What the product of two keeps: the letters of the output and of operands that are still to come.
+    let kept = |terms: &[Labeled], one: usize, other: usize| -> Vec<Label> {
+        let is_read = |label: &Label| {
+            let others = terms.iter().enumerate().filter(|(at, _)| *at != one && *at != other);
+            output.contains(label) || others.clone().any(|(_, term)| term.labels.contains(label))
+        };
+        let mut labels = terms[one].labels.clone();
+        labels.extend(terms[other].labels.iter().filter(|label| !terms[one].labels.contains(label)));
+        labels.into_iter().filter(is_read).collect()
+    };
+    while terms.len() > 2 {
+        let size = |one: usize, other: usize| -> u64 {
+            let of = |term: &Labeled, label: &Label| {
+                let axis = term.labels.iter().position(|own| own == label)?;
+                Some(term.shape.get(axis)?.as_const().map_or(OPEN_SIZE, |size| size.unsigned_abs()))
+            };
+            let labels = kept(&terms, one, other);
+            let sizes =
+                labels.iter().filter_map(|label| of(&terms[one], label).or_else(|| of(&terms[other], label)));
+            sizes.fold(1, u64::saturating_mul)
+        };
+        let n = terms.len();
+        let mut pairs: Vec<(usize, usize)> =
+            (0..n).flat_map(|one| (one + 1..n).map(move |other| (one, other))).collect();
+        pairs.sort_by_key(|&(one, other)| size(one, other));
+        // Not every product can be written where sizes are open.
+        let mut refusal = Miss::No;
+        let made = pairs.into_iter().find_map(|(one, other)| {
+            let n_items = patch.items.len();
+            match product(patch, node, &terms[one], &terms[other], &kept(&terms, one, other)) {
+                Ok(made) => Some((one, other, made)),
+                Err(miss) => {
+                    patch.items.truncate(n_items);
+                    refusal = miss;
+                    None
+                }
+            }
+        });
+        let Some((one, other, made)) = made else { return Err(refusal) };
+        terms.remove(other);
+        terms[one] = made;
+    }
+    let [a, b] = &terms[..] else { return Err(Miss::No) };
+    product(patch, node, a, b, output)
 }
 
 /// The product with the labels `batch, rows, columns`.
@@ -216,6 +268,24 @@ mod tests {
         ] {
             let form = format!(
                 "input %a: f32{a} input %b: f32{b} %y: f32{y} = Einsum(%a, %b) {{equation=\"{equation}\"}} output %y"
+            );
+            agrees(RECOGNIZE_EINSUM, &form, FEED);
+        }
+    }
+
+    #[test]
+    fn products_of_several_are_taken_two_at_a_time() {
+        for (equation, shapes, y) in [
+            ("bij,bjk,bkl->bil", ["[b,s,4]", "[b,4,t]", "[b,t,2]"], "[b,s,2]"),
+            ("betf,efd,bte->btd", ["[b,3,s,5]", "[3,5,4]", "[b,s,3]"], "[b,s,4]"),
+            ("i,j,k->ijk", ["[s]", "[t]", "[4]"], "[s,t,4]"),
+            ("bi,bi,bi->b", ["[b,s]", "[b,s]", "[b,s]"], "[b]"),
+            ("ij,jk,->ik", ["[s,4]", "[4,t]", "[]"], "[s,t]"),
+        ] {
+            let [a, b, c] = shapes;
+            let form = format!(
+                "input %a: f32{a} input %b: f32{b} input %c: f32{c} \
+                 %y: f32{y} = Einsum(%a, %b, %c) {{equation=\"{equation}\"}} output %y"
             );
             agrees(RECOGNIZE_EINSUM, &form, FEED);
         }

@@ -33,7 +33,7 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// What the numbers are for. Operators with the same seed draw different numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stream {
+pub enum Stream {
     Normal = 1,
     Uniform = 2,
     Bernoulli = 3,
@@ -43,7 +43,7 @@ pub(super) enum Stream {
 
 /// The random numbers of one evaluation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Generator {
+pub struct Generator {
     key: [u32; 2],
     stream: u32,
 }
@@ -57,11 +57,11 @@ impl Generator {
         Generator { key: [key as u32, (key >> 32) as u32], stream: stream as u32 }
     }
 
-    pub(super) fn from_float_seed(seed: Option<f32>, stream: Stream) -> Generator {
+    pub fn from_float_seed(seed: Option<f32>, stream: Stream) -> Generator {
         Generator::new(seed.map_or(DEFAULT_KEY, |seed| u64::from(seed.to_bits())), stream)
     }
 
-    pub(super) fn from_int_seed(seed: Option<i64>, stream: Stream) -> Generator {
+    pub fn from_int_seed(seed: Option<i64>, stream: Stream) -> Generator {
         Generator::new(seed.map_or(DEFAULT_KEY, |seed| seed as u64), stream)
     }
 
@@ -78,12 +78,12 @@ impl Generator {
     }
 
     /// A number in [0, 1) that belongs to a place.
-    pub(super) fn uniform(&self, place: usize) -> f64 {
+    pub fn uniform(&self, place: usize) -> f64 {
         Generator::fraction(self.words(place)[0], 53)
     }
 
     /// Like [`Generator::uniform`], and exact in `dtype`, so that rounding cannot reach 1.
-    pub(super) fn uniform_of(&self, dtype: DType, place: usize) -> f64 {
+    pub fn uniform_of(&self, dtype: DType, place: usize) -> f64 {
         let bits = match dtype {
             DType::F64 => 53,
             DType::F32 => 24,
@@ -94,7 +94,7 @@ impl Generator {
     }
 
     /// A number from the normal distribution of mean 0 and deviation 1, by Box and Muller's transform.
-    pub(super) fn normal(&self, place: usize) -> f64 {
+    pub fn normal(&self, place: usize) -> f64 {
         let [radius, angle] = self.words(place).map(|word| Generator::fraction(word, 53));
         // 1 - radius lies in (0, 1], so that the logarithm is finite.
         (-2.0 * (1.0 - radius).ln()).sqrt() * (2.0 * PI * angle).cos()
