@@ -164,52 +164,6 @@ fn families(plan: &Plan) -> Vec<String> {
     families
 }
 
-/// Layers of bytes with x · sigmoid(x) between, each part of it rounded to bytes as exporters have it.
-fn swishes(n_layers: usize) -> Graph {
-    let mut text = String::from(
-        "graph \"swishes\" { input %x: f32[1,8,6,5] const %s: f32[] = 0.02 const %z: u8[] = 128
-         const %t: f32[] = 0.004 const %o: u8[] = 0 const %r: f32[] = 0.01\n",
-    );
-    let mut random = Random::new(7);
-    let weights: Vec<String> = (0..64).map(|_| (random.below(41) as i64 - 20).to_string()).collect();
-    let _ = write!(
-        text,
-        "const %w: i8[8,8,1,1] = [{}] %q0: u8[1,8,6,5] = QuantizeLinear(%x, %s, %z) \"q0\"\n",
-        weights.join(", ")
-    );
-    for i in 0..n_layers {
-        let _ = write!(
-            text,
-            "%d{i}: f32[1,8,6,5] = DequantizeLinear(%q{i}, %s, %z) \"d{i}\"
-             %v{i}: f32[8,8,1,1] = DequantizeLinear(%w, %r) \"v{i}\"
-             %c{i}: f32[1,8,6,5] = Conv(%d{i}, %v{i}) \"c{i}\"
-             %k{i}: u8[1,8,6,5] = QuantizeLinear(%c{i}, %s, %z) \"k{i}\"
-             %e{i}: f32[1,8,6,5] = DequantizeLinear(%k{i}, %s, %z) \"e{i}\"
-             %g{i}: f32[1,8,6,5] = Sigmoid(%e{i}) \"g{i}\"
-             %h{i}: u8[1,8,6,5] = QuantizeLinear(%g{i}, %t, %o) \"h{i}\"
-             %j{i}: f32[1,8,6,5] = DequantizeLinear(%h{i}, %t, %o) \"j{i}\"
-             %m{i}: f32[1,8,6,5] = Mul(%e{i}, %j{i}) \"m{i}\"
-             %q{}: u8[1,8,6,5] = QuantizeLinear(%m{i}, %s, %z) \"q{}\"\n",
-            i + 1,
-            i + 1
-        );
-    }
-    let _ = write!(text, "output %q{n_layers} }}");
-    text.parse().unwrap()
-}
-
-/// However long the network: what competes for its nodes is not compared beyond so many of them.
-#[test]
-fn what_is_between_two_layers_of_bytes_is_one_step() {
-    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
-    let options = BuildOptions { tune_level: 0, threads: 1, obey_precision: true, ..BuildOptions::default() };
-    let built =
-        build(&swishes(12), std::slice::from_ref(&backend), &options, &mut TimingCache::default()).unwrap();
-    assert_eq!(built.plan.certificate.state(), CertificateState::Checked);
-    let count = |family: &str| families(&built.plan).iter().filter(|name| *name == family).count();
-    assert_eq!((count("qconv"), count("pointwise")), (12, 13), "{:?}", families(&built.plan));
-}
-
 /// The second product reads integers that are found while it runs: one of them may differ by a step, 0.4 % of its range.
 const AFTER_A_STEP: f64 = 0.1;
 
