@@ -15,7 +15,9 @@ mod rows;
 mod tests;
 
 pub(crate) use family::{DepthwiseFamily, FORMAT};
-pub(crate) use quantized::{FORMAT as QUANTIZED_FORMAT, QuantizedDepthwiseFamily};
+pub(crate) use quantized::{
+    FORMAT as QUANTIZED_FORMAT, LESS, QuantizedDepthwiseFamily, format as quantized_format,
+};
 
 use std::ops::Range;
 

@@ -40,7 +40,8 @@ pub(crate) enum Format {
     /// A depthwise convolution's, taps outermost.
     Depthwise,
     /// The same of signed bytes, each as an f32.
-    QuantizedDepthwise,
+    /// With this zero point taken off.
+    QuantizedDepthwise { zero: i8 },
     /// Signed bytes in quads of input channels, with the sums of each output channel.
     Quantized { panels: Panels, arrangement: Arrangement },
     /// Signed bytes of a 3x3 convolution, transformed to 16 bits in pairs of input channels.
@@ -97,7 +98,7 @@ impl Format {
             }
             Format::QuantizedWinograd { panels } => format!("{QUANTIZED_WINOGRAD}{}", wide(panels)),
             Format::Depthwise => depthwise::FORMAT.to_string(),
-            Format::QuantizedDepthwise => depthwise::QUANTIZED_FORMAT.to_string(),
+            Format::QuantizedDepthwise { zero } => depthwise::quantized_format(*zero),
             Format::Quantized { panels, arrangement } | Format::Pairs { panels, arrangement } => {
                 let of = match arrangement {
                     Arrangement::Conv { groups, steps: None } => format!("g{groups}"),
@@ -132,8 +133,12 @@ impl Format {
             Format::Narrow
         } else if name == depthwise::FORMAT {
             Format::Depthwise
-        } else if name == depthwise::QUANTIZED_FORMAT {
-            Format::QuantizedDepthwise
+        } else if let Some(rest) = name.strip_prefix(depthwise::QUANTIZED_FORMAT) {
+            let zero = match rest.strip_prefix(depthwise::LESS) {
+                Some(zero) => zero.parse().ok()?,
+                None => 0,
+            };
+            Format::QuantizedDepthwise { zero }
         } else if let Some(rest) = name.strip_prefix(QUADS).or_else(|| name.strip_prefix(PAIRS)) {
             let (panels, of) = rest.split_once('_')?;
             let arrangement = match of {
@@ -211,7 +216,7 @@ impl Format {
             Format::QuadGates { panels, .. } => {
                 let (count, k, n) = self.gates(dims)?;
                 let matrix = Arrangement::Matrix { transposed: true };
-                let bytes = quantized::packed_bytes(matrix, *panels, &[n, k])?;
+                let bytes = quantized::packed_bytes(matrix, *panels, &[n, k]).filter(|_| k % 4 == 0)?;
                 count.checked_mul(bytes / size_of::<f32>())
             }
             Format::Product { panels } => {
@@ -233,7 +238,7 @@ impl Format {
                 let depth = kind.n_points().checked_mul(kernel[0])?.checked_mul(c)?;
                 depth.checked_mul(padded(k, panels.lanes)?)
             }
-            Format::Depthwise | Format::QuantizedDepthwise => {
+            Format::Depthwise | Format::QuantizedDepthwise { .. } => {
                 // One input channel for each output channel, as its kernels have it.
                 let [channels, 1, taps @ ..] = dims else { return None };
                 let n_taps: usize = taps.iter().product();
@@ -298,7 +303,7 @@ impl Format {
             | Format::Quantized { .. }
             | Format::QuadGates { .. }
             | Format::QuantizedWinograd { .. }
-            | Format::QuantizedDepthwise
+            | Format::QuantizedDepthwise { .. }
             | Format::Codes { .. } => None,
         }
     }
@@ -419,7 +424,7 @@ pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
         Format::Quantized { .. }
         | Format::QuadGates { .. }
         | Format::QuantizedWinograd { .. }
-        | Format::QuantizedDepthwise => form.dtype == DType::I8,
+        | Format::QuantizedDepthwise { .. } => form.dtype == DType::I8,
         _ => form.dtype == DType::F32,
     };
     let len = Format::named(form.format).filter(fits)?.packed_len(form.dims)?;
@@ -507,6 +512,10 @@ mod tests {
             "codes5_panels32v16",
             "codes04_panels32v16",
             "codes4_panels32v16_tt",
+            "bytes_taps_by_channels16_less0",
+            "bytes_taps_by_channels16_less128",
+            "bytes_taps_by_channels16_less+5",
+            "bytes_taps_by_channels16 ",
         ];
         for name in wrong {
             assert_eq!(Format::named(name), None, "{name}");

@@ -149,6 +149,11 @@ fn compute(graph: &mut Graph, id: NodeId) {
         }
     };
     let has_content = |id: &Option<ValueId>| id.is_some_and(|id| graph.value(id).content.is_some());
+    // Weights of few elements are data too: computed here, they would be integers no more, and their layers would multiply
+    // floats.
+    if matches!(node.op, Op::DequantizeLinear(_)) {
+        return;
+    }
     // What is left to find out: nothing for a node whose outputs inference knows already.
     if node.outputs.iter().all(has_content) || !is_function(&node.op) || !node.outputs.iter().all(is_small) {
         return;
@@ -268,6 +273,14 @@ mod tests {
         let text = "graph \"g\" { const %p: f32[2] = [0.5, 0.5] %y: f32[2] = Bernoulli(%p) output %y }";
         let graph = at(text, &[]).unwrap();
         assert!(graph.value(graph.find("y").unwrap()).content.is_none());
+    }
+
+    #[test]
+    fn small_weights_stay_integers() {
+        let text = "graph \"g\" { input %x: f32[n,2] const %w: i8[2,2] = [1, -2, 3, 4] const %s: f32[] = 0.5\n\
+                    %d: f32[2,2] = DequantizeLinear(%w, %s) %y: f32[n,2] = MatMul(%x, %d) output %y }";
+        let graph = at(text, &[("n", 3)]).unwrap();
+        assert!(graph.value(graph.find("d").unwrap()).content.is_none());
     }
 
     #[test]

@@ -19,6 +19,25 @@ pub(crate) struct Quantization {
     pub(crate) zero_point: i64,
 }
 
+/// The largest scale of a factor whose numbers are multiplied and summed up in f32: `(255 · 1e14)²` is 6.5e32, which
+/// leaves room for half a million terms.
+const MOST_OF_A_SCALE: f64 = 1e14;
+/// The smallest scale of a result that such a sum is divided by: numbers that count then are far from those that f32 loses.
+const LEAST_OF_A_SCALE: f64 = 1e-30;
+
+/// Whether the numbers that integers of 8 bits stand for by a scale can be multiplied and summed up in f32. Operators on
+/// integers multiply exact sums by all scales at once: where a scale alone leaves f32, their result need not. What a run
+/// brings is taken to be usual.
+pub(crate) fn can_be_multiplied(cx: &View<'_>, scale: ValueId) -> bool {
+    cx.constant(scale).is_none_or(|scale| scale.to_f64s().iter().all(|scale| scale.abs() <= MOST_OF_A_SCALE))
+}
+
+/// Whether a sum of such products can be divided by a scale.
+pub(crate) fn can_be_divided_by(cx: &View<'_>, scale: ValueId) -> bool {
+    let is_usual = |scale: &f64| *scale == 0.0 || scale.abs() >= LEAST_OF_A_SCALE;
+    cx.constant(scale).is_none_or(|scale| scale.to_f64s().iter().all(is_usual))
+}
+
 /// The smallest and the largest integer of a type of 8 bits.
 pub(crate) fn ends(dtype: DType) -> [i64; 2] {
     if dtype == DType::U8 { [0, 255] } else { [-128, 127] }

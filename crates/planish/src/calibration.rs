@@ -19,6 +19,7 @@ use crate::shapes::{self, Sizes};
 use crate::{Builder, Device, Engine, Error, ErrorKind};
 
 mod measured;
+mod squashed;
 
 /// The inputs of one run, by name.
 /// [`CalibrationBuilder`] has an example, and `io::Samples` reads them from files.

@@ -170,6 +170,13 @@ impl Model {
         Ok(self)
     }
 
+    /// The model with more of its values as outputs, behind its own.
+    pub(crate) fn with_more_outputs(mut self, more: &[planish_ir::ValueId]) -> Model {
+        let outputs = [self.graph.outputs(), more].concat();
+        self.graph.set_outputs(outputs);
+        self
+    }
+
     /// The names of classes that the model's file has, as exporters of YOLO write them.
     fn own_labels(&self) -> Vec<String> {
         let names = self.properties.iter().find(|(key, _)| key == "names");

@@ -205,23 +205,36 @@ struct OwnMove {
     of: &'static str,
 }
 
-/// How far the model's outputs move when its inputs do by little, or its weights where its inputs are integers (tokens);
-/// `None` where it has none that can.
+/// How far the model's outputs move when its inputs do by little, or its weights, where these are moved too; `None` where it
+/// has none that can.
 fn own_move(other: &Other<'_>, by: f64, weights_too: bool) -> Option<OwnMove> {
-    let apart = |graph: &Graph, inputs: &[Value]| {
+    let apart = |graph: &Graph, inputs: &[Value], from: &[Value]| {
         let made = (other.run)(graph, inputs).ok()?;
-        farthest(&made, other.expected).ok().filter(|own| own.is_finite())
+        farthest(&made, from).ok().filter(|own| own.is_finite())
     };
+    let most = |one: &dyn Fn(u64) -> Option<f64>| (0..MOVES).filter_map(one).reduce(f64::max);
     let has_floats = other.inputs.iter().any(|value| value.as_tensor().is_some_and(is_float));
-    let one = |seed: u64| match has_floats {
-        true => apart(other.graph, &moved_inputs(other.inputs, by, seed)),
-        false => apart(&moved_weights(other.graph, by, seed)?, other.inputs),
-    };
-    if !has_floats && !weights_too {
-        return None;
-    }
-    let of = if has_floats { "inputs" } else { "weights" };
-    (0..MOVES).filter_map(one).reduce(f64::max).map(|by| OwnMove { by, of })
+    let by_inputs = has_floats.then(|| {
+        most(&|seed| apart(other.graph, &moved_inputs(other.inputs, by, seed), other.expected))
+            .map(|by| OwnMove { by, of: "inputs" })
+    });
+    // Inputs that are tokens cannot be moved, and those that are rounded at once are not by so little.
+    let by_weights = weights_too.then(|| {
+        let graph = in_floats(other.graph)?;
+        // Held against itself, so that a pass which changes more than it should counts for nothing.
+        let from = (other.run)(&graph, other.inputs).ok()?;
+        most(&|seed| apart(&moved_weights(&graph, by, seed)?, other.inputs, &from))
+            .map(|by| OwnMove { by, of: "weights" })
+    });
+    by_inputs.flatten().into_iter().chain(by_weights.flatten()).max_by(|a, b| a.by.total_cmp(&b.by))
+}
+
+/// The model with its weights as floats, each of which can be moved by itself: what products of integers are spelled by
+/// reads them dequantized.
+fn in_floats(graph: &Graph) -> Option<Graph> {
+    let options = planish_passes::Options::default();
+    let (graph, _) = planish_passes::standard().run(graph.clone(), &options).ok()?;
+    planish_passes::dequantize_weights().run(graph, &options).ok().map(|(graph, _)| graph)
 }
 
 fn is_float(tensor: &Tensor) -> bool {
@@ -430,6 +443,35 @@ mod tests {
         // Without rounding there is nothing to be sensitive by.
         let plain = table("f32", "Mul(%e, %s)");
         assert!(matches!(judged(&plain, vector(&[200.0, 21.0]), &[0, 1]), Outcome::Failed(_)));
+    }
+
+    /// Inputs that are rounded at once do not move by little, and one scale for a whole tensor is no weight.
+    #[test]
+    fn a_model_that_rounds_its_inputs_is_judged_by_its_weights() {
+        let graph: Graph =
+            "graph \"g\" { input %x: f32[1,2] const %s: f32[] = 0.5 const %z: u8[] = 0 const %t: f32[] = 1 \
+             const %w: i8[2,4] = [1, 1, 1, 1, 1, 1, 1, 1] %q: u8[1,2] = QuantizeLinear(%x, %s, %z) \
+             %d: f32[1,2] = DequantizeLinear(%q, %s, %z) %v: f32[2,4] = DequantizeLinear(%w, %t) \
+             %p: f32[1,4] = MatMul(%d, %v) %r: u8[1,4] = QuantizeLinear(%p, %t, %z) \
+             %y: f32[1,4] = DequantizeLinear(%r, %t, %z) output %y }"
+                .parse()
+                .unwrap();
+        let matrix =
+            |values: &[f32]| Value::Tensor(Tensor::new(&[1, values.len()], values.to_vec()).unwrap());
+        let run = |graph: &Graph, inputs: &[Value]| {
+            interpret_within(graph, inputs.to_vec(), &planish_op::Limits::default())
+                .map_err(|error| error.to_string())
+        };
+        let judged = |got: [f32; 4], x: [f32; 2]| {
+            let inputs = [matrix(&x)];
+            let expected = run(&graph, &inputs).unwrap();
+            let other = Other { graph: &graph, inputs: &inputs, expected: &expected, run: &run };
+            compare("all", Ok(vec![matrix(&got)]), &other, 1e-3, Precision::Fp32).outcome
+        };
+        // 10 and 10.5 are 20.5 together, between 20 and 21.
+        assert_eq!(judged([20.0, 21.0, 20.0, 21.0], [10.0, 10.5]), Outcome::Passed);
+        assert!(matches!(judged([20.0, 40.0, 20.0, 20.0], [10.0, 10.5]), Outcome::Failed(_)));
+        assert!(matches!(judged([20.0, 21.0, 20.0, 20.0], [10.0, 10.0]), Outcome::Failed(_)));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Which regions are on offer, and which of them compete for the same nodes.
 //!
-//! Backends propose regions; the first that has a kernel takes its nodes, which decides where each node runs. Regions
-//! that overlap then form a cluster: all that is proposed inside of it, the rests that such regions would leave, and
-//! single nodes. Prices choose among its covers (`choose::cover`), so a region is taken because it is cheaper than its
-//! parts and not because it is there.
+//! Backends propose regions; the first that has a kernel takes its nodes, which decides where each node runs. What is left of
+//! proposals of which others took a part is offered then: between two layers of integers there is often a chain of functions
+//! whose ends belong to the layers. Regions that overlap then form a cluster: all that is proposed inside of it, the rests
+//! that such regions would leave, and single nodes. Prices choose among its covers (`choose::cover`), so a region is taken
+//! because it is cheaper than its parts and not because it is there.
 
 use std::collections::HashSet;
 
@@ -54,23 +55,29 @@ pub(super) fn take(
     for target in catalog.backends.by_preference() {
         let proposed = catalog.backends.get(target).regions(whole).into_iter();
         let proposed: Vec<Vec<u32>> = proposed.map(|Proposal { nodes }| nodes).collect();
-        let mut offers = proposed.clone();
-        if target != HOST {
-            offers.extend((0..n_nodes).map(|node| vec![node]));
-        } else if !options.strict && options.price_transfers {
+        if target == HOST && !options.strict && options.price_transfers {
             let home = lowering.cheaper_on_host(whole, &regions, catalog);
             home.iter().for_each(|&node| taken[node as usize] = false);
             regions.retain(|(nodes, _)| !nodes.iter().any(|node| home.contains(node)));
         }
-        for nodes in offers {
+        let mut offer = |nodes: Vec<u32>, taken: &mut [bool]| {
             if nodes.iter().any(|&node| taken[node as usize]) {
-                continue;
+                return;
             }
             let step = lowering.step(whole, &nodes, target);
             if allows(&step.region) && catalog.has_kernel(&lowering.draft, &step) {
                 nodes.iter().for_each(|&node| taken[node as usize] = true);
                 regions.push((nodes, target));
             }
+        };
+        proposed.iter().for_each(|nodes| offer(nodes.clone(), &mut taken));
+        for nodes in &proposed {
+            for rest in left_over(whole, nodes, &taken) {
+                offer(rest, &mut taken);
+            }
+        }
+        if target != HOST {
+            (0..n_nodes).for_each(|node| offer(vec![node], &mut taken));
         }
         proposals.extend(proposed.into_iter().map(|nodes| (nodes, target)));
     }
@@ -79,6 +86,43 @@ pub(super) fn take(
     // producers before readers.
     regions.sort_by_key(|(nodes, _)| nodes.last().copied());
     Taken { regions, proposals }
+}
+
+/// What a proposal has left of which others took a part: its elementwise nodes without a gap, as far as they hang together
+/// and only the last of them is read by others.
+fn left_over(whole: &Whole, nodes: &[u32], taken: &[bool]) -> Vec<Vec<u32>> {
+    let is_taken = |node: &u32| taken[*node as usize];
+    if !nodes.iter().any(is_taken) {
+        return Vec::new();
+    }
+    let is_plain = |node: &u32| whole.region.nodes[*node as usize].op.is_elementwise();
+    let runs = nodes.split(is_taken).filter(|run| run.len() > 1 && run.iter().all(is_plain));
+    let is_closed = |part: &Vec<u32>| {
+        let inner = part.split_last().map_or(&[][..], |(_, inner)| inner);
+        let within = |node: &u32| {
+            !whole.is_output(*node) && whole.users(*node).iter().all(|user| part.binary_search(user).is_ok())
+        };
+        !inner.is_empty() && inner.iter().all(within)
+    };
+    runs.flat_map(|run| connected(whole, run)).filter(is_closed).collect()
+}
+
+/// Nodes, ascending, by those that read each other.
+fn connected(whole: &Whole, run: &[u32]) -> Vec<Vec<u32>> {
+    let mut joined = Joined::new(run.len());
+    for (at, &node) in run.iter().enumerate() {
+        let users = whole.users(node).iter().filter_map(|user| run.binary_search(user).ok());
+        users.for_each(|user| joined.join(&[at as u32, user as u32]));
+    }
+    let mut parts: Vec<(usize, Vec<u32>)> = Vec::new();
+    for (at, &node) in run.iter().enumerate() {
+        let root = joined.root(at);
+        match parts.iter_mut().find(|(known, _)| *known == root) {
+            Some((_, part)) => part.push(node),
+            None => parts.push((root, vec![node])),
+        }
+    }
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// Adds what competes with the steps that were taken, and groups all offers into clusters. A tactic lock says which

@@ -5,9 +5,10 @@
 //! or one for all. The scale and zero point of activations may be values that the model computes; weights may have zero
 //! points too. Sums are exact in i32; a scale, the bias, a residual and a clamp follow in f32, and the result is
 //! stored as bytes again or as f32. The blocked driver is the one of f32 ([`super::igemm`]): four channels of a byte
-//! each take the place of one f32. A matrix product is a convolution of one tap over its rows.
+//! each take the place of one f32; channels that are no multiple of four are filled up in a copy. A matrix product is a convolution of one tap over its rows.
 //! Convolutions of 3x3 have Winograd's way too (`winograd`).
 
+mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod family;

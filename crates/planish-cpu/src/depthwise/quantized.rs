@@ -26,12 +26,21 @@ use crate::team::Team;
 
 /// Signed bytes as f32, taps outermost, channels innermost and rounded up to sixteen.
 pub(crate) const FORMAT: &str = "bytes_taps_by_channels16";
+/// Stands before a zero point that was taken off them.
+pub(crate) const LESS: &str = "_less";
+
+/// The name of the format with a zero point taken off.
+pub(crate) fn format(zero: i8) -> String {
+    if zero == 0 { FORMAT.to_string() } else { format!("{FORMAT}{LESS}{zero}") }
+}
 
 /// Raised when kernels change.
 const REVISION: u32 = 1;
 
 /// Sums of so many products stay below 2^24, where f32 has every whole number: 500 · 255 · 128.
 const MAX_TAPS: usize = 500;
+/// The same where weights have a zero point, which takes them to 255: 250 · 255 · 255.
+const MAX_TAPS_LESS: usize = 250;
 
 /// Quantized `Conv` with as many groups as input channels, and what follows it.
 #[derive(Debug)]
@@ -52,7 +61,7 @@ impl Family for QuantizedDepthwiseFamily {
         let bytes = laid.inputs[quantized.x].span_bytes() + laid.outputs[0].span_bytes();
         let ns = expected_ns(isa, 2.0 * slower * plan.macs() as f64, bytes as f64, problem.threads);
         let mut packed = vec![None; problem.inputs.len()];
-        packed[quantized.weight] = Some(FORMAT.to_string());
+        packed[quantized.weight] = Some(format(weight_zero(&quantized)));
         vec![Candidate { packed, ..Candidate::new(tactic_of(isa), inputs, outputs, ns) }]
     }
 
@@ -64,14 +73,15 @@ impl Family for QuantizedDepthwiseFamily {
             return Err(refuse());
         }
         let bytes = weight.elements::<i8>().map_err(|_| refuse())?;
-        let floats: Vec<f32> = bytes.iter().map(|&weight| f32::from(weight)).collect();
+        let zero = weight_zero(&quantized);
+        let floats: Vec<f32> = bytes.iter().map(|&weight| f32::from(weight) - f32::from(zero)).collect();
         let packed = pack(&floats, *channels, taps.iter().product());
-        Ok(PackedWeight { format: FORMAT.to_string(), bytes: planish_tensor::Bytes::from_vec(packed) })
+        Ok(PackedWeight { format: format(zero), bytes: planish_tensor::Bytes::from_vec(packed) })
     }
 
     fn format(&self, _isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
-        let weight = found(used.problem, used.tactic)?.weight;
-        Ok((used.input == weight).then(|| FORMAT.to_string()))
+        let quantized = found(used.problem, used.tactic)?;
+        Ok((used.input == quantized.weight).then(|| format(weight_zero(&quantized))))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
@@ -84,7 +94,8 @@ impl Family for QuantizedDepthwiseFamily {
             );
             return Err(KernelError::new(KernelErrorKind::NoSuchTactic, message));
         };
-        if problem.inputs[quantized.weight].packed.as_deref() != Some(FORMAT) {
+        let packed = problem.inputs[quantized.weight].packed.as_deref();
+        if packed != Some(&*format(weight_zero(&quantized))) {
             return Err(KernelError::unsupported(format!("{tactic} needs its weight packed")));
         }
         let (plan, residual) = plan(own, &quantized, problem)
@@ -107,10 +118,21 @@ fn of(problem: &Problem) -> Option<Quantized> {
         && convolution.k > 0
         // One group of one channel is a convolution like any other.
         && (convolution.groups > 1 || convolution.k == 1)
-        && n_taps <= MAX_TAPS
-        && quantized.weight_zeros == WeightZeros::None
+        && match quantized.weight_zeros {
+            WeightZeros::None => n_taps <= MAX_TAPS,
+            WeightZeros::One(_) => n_taps <= MAX_TAPS_LESS,
+            WeightZeros::Input(_) => false,
+        }
         && problem.inputs[quantized.weight].constant;
     fits.then_some(quantized)
+}
+
+/// The zero point of all weights.
+fn weight_zero(quantized: &Quantized) -> i8 {
+    match quantized.weight_zeros {
+        WeightZeros::One(zero) => zero,
+        _ => 0,
+    }
 }
 
 fn found(problem: &Problem, tactic: &Tactic) -> Result<Quantized, KernelError> {

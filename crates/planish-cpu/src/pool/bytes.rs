@@ -30,6 +30,8 @@ impl<T: Byte> SimdKernel for Rows<'_, T> {
                         // A length that is known is a loop without a rest.
                         match len {
                             BLOCK => pixel(from, to, places, steps, BLOCK),
+                            32 => pixel(from, to, places, steps, 32),
+                            16 => pixel(from, to, places, steps, 16),
                             _ => pixel(from, to, places, steps, len),
                         }
                     }

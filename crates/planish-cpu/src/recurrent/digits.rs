@@ -57,6 +57,10 @@ impl Matrices {
         n: usize,
         k: usize,
     ) -> Option<Matrices> {
+        // Rows of digits lie one after the other.
+        if !k.is_multiple_of(QUAD) {
+            return None;
+        }
         let places = quad_places(Arrangement::Matrix { transposed: true }, tile.panels(), &[n, k])?;
         Some(Matrices { input, scales, parts, n, k, places })
     }

@@ -46,6 +46,11 @@ impl Sweep for ChooseSignedness {
     }
 }
 
+/// The inputs that a node moves into its outputs as they are.
+fn moved(node: &Node) -> Option<std::ops::Range<usize>> {
+    if matches!(node.op, Op::Split(_)) { Some(0..1) } else { moved_inputs(node) }
+}
+
 /// All integers that are moved into or out of each other with these, in order of their makers.
 fn connected(cx: &View<'_>, start: ValueId) -> Vec<ValueId> {
     let mut values = vec![start];
@@ -54,7 +59,7 @@ fn connected(cx: &View<'_>, start: ValueId) -> Vec<ValueId> {
         next += 1;
         let around = cx.readers(value).iter().copied().chain(cx.producer(value).map(|(id, _)| id));
         for (id, node) in around.map(|id| (id, cx.node(id))) {
-            let Some(moved) = moved_inputs(node) else { continue };
+            let Some(moved) = moved(node) else { continue };
             let ends = node.outputs.iter().flatten().copied();
             let found = ends.chain(moved.filter_map(|place| cx.input(cx.node(id), place)));
             for value in found {
@@ -86,11 +91,13 @@ impl ChooseSignedness {
             let Some((id, node)) = cx.producer(value) else {
                 return Err(format!("`{}` is an input of the graph", cx.name(value)));
             };
-            let made = match (Quantization::by_quantize(cx, node), moved_inputs(node)) {
+            let made = match (Quantization::by_quantize(cx, node), moved(node)) {
                 (Some(by), _) => {
                     let x = cx.input(node, 0).ok_or("it reads nothing")?;
                     by.renamed(self.to).quantize(&mut patch, &node.name, x.into())
                 }
+                // The other parts of a Split come with the first.
+                (None, Some(_)) if new.contains_key(&value) => continue,
                 (None, Some(moved)) => {
                     let mut inputs: Vec<Option<Operand>> =
                         node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
@@ -105,7 +112,14 @@ impl ChooseSignedness {
                     } else if matches!(node.op, Op::Pad(_)) {
                         return Err("it pads with the integer 0".to_string());
                     }
-                    patch.node_with(&node.name, node.op.clone(), inputs, 1)[0]
+                    let made = patch.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
+                    for (old, &made) in node.outputs.iter().zip(&made) {
+                        let Some(old) = *old else { continue };
+                        patch.has_shape_of(cx, made, self.to, old);
+                        new.insert(old, made);
+                    }
+                    patch.relies_on(id);
+                    continue;
                 }
                 (None, None) => {
                     return Err(format!("`{}` ({}) makes `{}`", node.name, node.op.name(), cx.name(value)));
@@ -118,7 +132,7 @@ impl ChooseSignedness {
         for &value in values {
             for &reader in cx.readers(value) {
                 let node = cx.node(reader);
-                match (Quantization::by_dequantize(cx, node), moved_inputs(node)) {
+                match (Quantization::by_dequantize(cx, node), moved(node)) {
                     (Some(by), _) => {
                         let (Some(&x), Some(&Some(old))) = (new.get(&value), node.outputs.first()) else {
                             continue;
@@ -254,6 +268,22 @@ mod tests {
                 .flatten()
                 .all(|id| after.value(*id).ty.as_tensor().unwrap().dtype != DType::I8)
         }));
+        assert_same_outputs(&graph(&text), &after);
+    }
+
+    #[test]
+    fn parts_of_a_split_are_renamed_together() {
+        let text = format!(
+            "input %x: f32[4] {GIVEN} const %sizes: i64[2] = [1, 3] %q: i8[4] = QuantizeLinear(%x, %s, %z) \"q\" \
+             %g: i8[1], %h: i8[3] = Split(%q, %sizes) {{axis=0}} \"p\" \
+             %a: f32[1] = DequantizeLinear(%g, %s, %z) \"a\" %b: f32[3] = DequantizeLinear(%h, %s, %z) \"b\" \
+             %c: i8[4] = Concat(%h, %g) {{axis=0}} \"c\" %d: f32[4] = DequantizeLinear(%c, %s, %z) \"d\" \
+             output %a, %b, %d"
+        );
+        let (after, report) = run(unsigned(), &text);
+        assert_eq!((report.hits, report.refusals.len()), (1, 0), "{:?}", report.refusals);
+        let is_signed = |id: &ValueId| after.value(*id).ty.as_tensor().unwrap().dtype == DType::I8;
+        assert!(!after.nodes().any(|(_, node)| node.outputs.iter().flatten().any(is_signed)), "{after}");
         assert_same_outputs(&graph(&text), &after);
     }
 

@@ -10,7 +10,7 @@ use planish_op::{Add, Cast, CastRounding, DequantizeLinear, MatMul, Mul, Op, Res
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output, relying_on, two_inputs};
-use crate::quantization::{conv_of_numbers, is_int8};
+use crate::quantization::{can_be_multiplied, conv_of_numbers, is_int8};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -51,6 +51,9 @@ fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let mut patch = Patch::new();
     let one = patch.constant(&format!("{}.one", node.name), Tensor::scalar(1f32));
     let scales = chain.scale.as_ref().map(|(_, scales)| scales);
+    if scales.is_some_and(|scales| ![scales.first, scales.second].iter().all(|s| can_be_multiplied(cx, *s))) {
+        return blocked("products by its scales leave f32");
+    }
     let first =
         Factor { integers: a, scale: scales.map(|scales| scales.first), zero_point: cx.input(node, 2) };
     let second =

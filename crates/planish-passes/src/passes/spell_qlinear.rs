@@ -10,7 +10,7 @@ use planish_op::{DequantizeLinear, MatMul, Op, QuantizeLinear};
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output};
-use crate::quantization::{conv_of_numbers, is_int8};
+use crate::quantization::{can_be_divided_by, can_be_multiplied, conv_of_numbers, is_int8};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -39,6 +39,9 @@ fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
         _ => return Err(Miss::No),
     };
     let scale = scale(cx, node, 6)?;
+    if !can_be_divided_by(cx, scale) {
+        return blocked(format!("the scale `{}` is too small to divide a sum of f32 by", cx.name(scale)));
+    }
     let zero_point = cx.input(node, 7);
     let output_dtype = if zero_point.is_some() { None } else { cx.dtype(result) };
     let op = QuantizeLinear { precision: None, output_dtype, block_size: 0, saturate: true, axis: 1 };
@@ -65,6 +68,9 @@ fn factor(cx: &View<'_>, patch: &mut Patch, node: &Node, place: usize, axis: i64
         return blocked("its factors are not integers of 8 bits");
     }
     let scale = scale(cx, node, place + 1)?;
+    if !can_be_multiplied(cx, scale) {
+        return blocked(format!("products by the scale `{}` leave f32", cx.name(scale)));
+    }
     let (Some(scale_shape), Some(rank)) = (cx.fixed_shape(scale), cx.rank(integers)) else {
         return blocked("how many scales there are is not known");
     };
@@ -176,6 +182,37 @@ mod tests {
                 output %y
             "#]],
         );
+    }
+
+    #[test]
+    fn scales_that_leave_f32_stay_with_the_operator() {
+        let hits = |x_scale: &str, w_scale: &str, y_scale: &str| {
+            let conv = format!(
+                "input %x: u8[1,1,2,2] input %w: i8[2,1,1,1] const %xs: f32[] = {x_scale} const %xz: u8[] = 0 \
+                 const %ws: f32[2] = [0.5, {w_scale}] const %wz: i8[2] = [0, 0] const %ys: f32[] = {y_scale} \
+                 const %yz: u8[] = 0 %y: u8[1,2,2,2] = QLinearConv(%x, %xs, %xz, %w, %ws, %wz, %ys, %yz) output %y"
+            );
+            let product = format!(
+                "input %x: u8[3,2] input %w: i8[2,2] const %xs: f32[] = {x_scale} const %xz: u8[] = 0 \
+                 const %ws: f32[2] = [0.5, {w_scale}] const %wz: i8[2] = [0, 0] const %ys: f32[] = {y_scale} \
+                 const %yz: u8[] = 0 %y: u8[3,2] = QLinearMatMul(%x, %xs, %xz, %w, %ws, %wz, %ys, %yz) output %y"
+            );
+            [conv, product].map(|text| {
+                let (_, report) = run(Pass::rule(SPELL_QLINEAR), &text);
+                assert_eq!(report.hits + report.refusals.len(), 1);
+                report.hits
+            })
+        };
+        assert_eq!(hits("0.25", "0.5", "1"), [1, 1]);
+        // 0 times infinity would be no number, where the operator gives its zero point.
+        assert_eq!(hits("3e38", "0.5", "1"), [0, 0]);
+        assert_eq!(hits("-3e38", "0.5", "1"), [0, 0]);
+        assert_eq!(hits("0.25", "3e38", "1"), [0, 0]);
+        assert_eq!(hits("9e13", "9e13", "1"), [1, 1]);
+        // The quotient counts, and a product that is nearly 0 in f32 has lost its digits.
+        assert_eq!(hits("1e-25", "1e-20", "1e-40"), [0, 0]);
+        assert_eq!(hits("1e-25", "1e-20", "1e-25"), [1, 1]);
+        assert_eq!(hits("0", "0", "0"), [1, 1]);
     }
 
     #[test]

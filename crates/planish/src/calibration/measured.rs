@@ -4,13 +4,15 @@
 //! No calibrator is best for all models. One that clips long tails costs a transformer its few large channels (MiniLM's
 //! embeddings by entropy: cosine 0.86, by minmax 0.989, with channels evened out 0.994); one that clips nothing costs a
 //! network whose values differ from image to image (mesmer_cell_seg: 20 dB by minmax, 34 by entropy). So plans of integers
-//! are built by the cost model, run on some of the samples, and held against the plan in floats.
+//! are built by the cost model, run on some of the samples, and held against the plan in floats: by their outputs, and by
+//! what a softmax or sigmoid makes these of.
 
 use planish_compile::{BuildOptions, Precision};
 use planish_op::Value;
 use planish_quantize::{Calibration, Calibrator, Collector, DEFAULT_PERCENTILE, Range};
 use planish_tensor::{DType, Tensor};
 
+use super::squashed::squashed;
 use super::{CalibrationBuilder, Sample};
 use crate::{Accuracy, Builder, Device, Engine, Error, ErrorKind, Model, Plan};
 
@@ -39,7 +41,9 @@ pub(super) fn candidates(collector: &Collector) -> Vec<(Calibrator, Vec<(String,
 
 /// What is tried out, and on what.
 pub(super) struct Trials {
+    /// With what its last softmax or sigmoid reads as outputs, too.
     model: Model,
+    n_logits: usize,
     options: BuildOptions,
     samples: Vec<Sample>,
 }
@@ -54,7 +58,9 @@ impl Trials {
     pub(super) fn new(builder: &CalibrationBuilder) -> Trials {
         // Integers as they come, whether or not they are faster: how much they cost is the question.
         let options = BuildOptions { obey_precision: true, ..builder.options.clone() };
-        Trials { model: builder.model.clone(), options, samples: Vec::new() }
+        let logits = squashed(builder.model.graph());
+        let model = builder.model.clone().with_more_outputs(&logits);
+        Trials { model, options, n_logits: logits.len(), samples: Vec::new() }
     }
 
     pub(super) fn keep(&mut self, sample: &Sample) {
@@ -130,8 +136,9 @@ impl Trials {
             (calibration, error) = (wider, less);
         }
         let (chosen, on) = (&calibration.calibrator, self.samples.len());
+        let of = if self.n_logits == 0 { "" } else { " or of what its softmax or sigmoid reads" };
         let note = format!(
-            "--calibrator auto took {chosen}: relative L2 error of the worst output on {on} samples by {}",
+            "--calibrator auto took {chosen}: relative L2 error of the worst output{of} on {on} samples by {}",
             said.join(", ")
         );
         Ok(Some(Settled { calibration, note: Some(note) }))
@@ -212,7 +219,8 @@ fn in_order(plan: &Plan, sample: &Sample) -> Result<Vec<Value>, Error> {
 }
 
 /// The relative L2 error, over all samples, of the output that has the largest; `None` where outputs differ in their sizes, as
-/// those that a comparison of scores selects, or where one is not finite.
+/// those that a comparison of scores selects, or where one is not finite. Infinities that are the same are right: what a
+/// softmax reads has them where something is masked.
 fn worst(outputs: &[Vec<Tensor>], exact: &[Vec<Tensor>]) -> Result<Option<f64>, Error> {
     let n_outputs = exact.first().map_or(0, Vec::len);
     let mut worst: f64 = 0.0;
@@ -224,6 +232,9 @@ fn worst(outputs: &[Vec<Tensor>], exact: &[Vec<Tensor>]) -> Result<Option<f64>, 
                 return Ok(None);
             }
             for (got, want) in got.elements::<f32>()?.iter().zip(want.elements::<f32>()?.iter()) {
+                if got == want && !want.is_finite() {
+                    continue;
+                }
                 off += f64::from(got - want).powi(2);
                 all += f64::from(*want).powi(2);
             }
@@ -321,5 +332,38 @@ mod tests {
         assert_eq!(worst(&[one(&[3.0, 4.0]), one(&[3.0, 4.0])], &exact).unwrap(), Some(1.0));
         assert_eq!(worst(&[one(&[3.0, f32::NAN]), one(&[0.0, 0.0])], &exact).unwrap(), None);
         assert_eq!(worst(&[one(&[3.0, 4.0, 5.0]), one(&[0.0, 0.0])], &exact).unwrap(), None);
+        let masked = [vec![tensor(&[3.0, f32::NEG_INFINITY])]];
+        assert_eq!(worst(&masked, &masked).unwrap(), Some(0.0));
+        assert_eq!(worst(&[vec![tensor(&[3.0, 1.0])]], &masked).unwrap(), None);
+    }
+
+    #[test]
+    fn what_a_saturated_softmax_reads_counts() {
+        let net = |is_squashed: bool| {
+            let mut net = NetworkBuilder::new("saturated");
+            let mut random = planish_testing::Random::new(5);
+            let mut weights = |scale: f32| {
+                let all = random.list(WIDTH * WIDTH).into_iter().map(|weight| weight * scale).collect();
+                Tensor::new(&[WIDTH, WIDTH], all).unwrap()
+            };
+            // The first class is far ahead of all others, whatever is read.
+            let bias = Tensor::vector((0..WIDTH).map(|at| if at == 0 { 1e4f32 } else { 0.0 }).collect());
+            let layers = [weights(1.0), weights(1.0), weights(1.0)];
+            let mut x = net.input("x", DType::F32, "batch,32").unwrap();
+            for (at, weights) in layers.into_iter().enumerate() {
+                x = net.linear(x, weights, (at == 2).then(|| bias.clone())).unwrap();
+                if at < 2 {
+                    x = net.relu(x).unwrap();
+                }
+            }
+            let y = if is_squashed { net.softmax(x, 1).unwrap() } else { x };
+            net.output("y", y).unwrap();
+            let found = CalibrationBuilder::from_model(Model::from_network(net).unwrap()).threads(1);
+            let found = found.measured(true).run(samples().into_iter().map(Ok)).unwrap();
+            found.notes().last().unwrap().split(" samples by ").nth(1).unwrap().to_string()
+        };
+        // By the outputs alone all would be 0.
+        assert_eq!(net(true), net(false));
+        assert!(!net(true).contains("0.0e0"), "{}", net(true));
     }
 }

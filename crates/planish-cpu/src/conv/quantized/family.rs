@@ -33,11 +33,11 @@ impl Family for QuantizedFamily {
             return Vec::new();
         }
         let (inputs, outputs) = wants(&quantized, problem);
-        let Some(geometry) = quantized.geometry(&problem.with_layouts(&inputs, &outputs)) else {
+        let Some(placed) = quantized.placed(&problem.with_layouts(&inputs, &outputs)) else {
             return Vec::new();
         };
         let candidate = |way: Way| {
-            let predicted_ns = way.cost(isa, &quantized, &geometry, problem.threads)?;
+            let predicted_ns = way.cost(isa, &quantized, &placed, problem.threads)?;
             let mut packed = vec![None; problem.inputs.len()];
             packed[quantized.weight] = Some(way.format(&quantized));
             let tactic = Tactic::new(way.name(), REVISION);
@@ -79,9 +79,9 @@ impl Family for QuantizedFamily {
             return Err(KernelError::unsupported(format!("{tactic} needs its weight packed")));
         }
         let refuse = || KernelError::unsupported(format!("{tactic} does not take these operands"));
-        let geometry = quantized.geometry(problem).ok_or_else(refuse)?;
+        let placed = quantized.placed(problem).ok_or_else(refuse)?;
         let dims = weight.dims.clone();
-        way.work(isa, quantized, geometry, &dims).ok_or_else(refuse)
+        way.work(isa, quantized, placed, &dims).ok_or_else(refuse)
     }
 }
 

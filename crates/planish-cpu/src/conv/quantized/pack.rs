@@ -1,4 +1,4 @@
-//! Quantized weights in the form that tiles read: panels of quads, then the sums of each output channel's weights,
+//! Quantized weights in the form that tiles read: panels of quads, the last of which may be filled up with zeros, then the sums of each output channel's weights,
 //! then of each panel whether any of its weights are large, then in which order its rows are read: those of small weights
 //! first.
 
@@ -83,12 +83,12 @@ impl Sizes {
             }
             _ => return None,
         };
-        let fits = sizes.c.is_multiple_of(QUAD) && sizes.c > 0 && sizes.k > 0 && sizes.n_taps > 0;
+        let fits = sizes.c > 0 && sizes.k > 0 && sizes.n_taps > 0;
         fits.then_some(sizes)
     }
 
     fn places(self, panels: Panels) -> Option<Places> {
-        let quads = self.groups.checked_mul(self.n_taps)?.checked_mul(self.c / QUAD)?;
+        let quads = self.groups.checked_mul(self.n_taps)?.checked_mul(self.c.div_ceil(QUAD))?;
         let width = self.k.checked_next_multiple_of(panels.lanes)?;
         let sums = quads.checked_mul(width)?.checked_mul(QUAD)?.checked_next_multiple_of(LINE)?;
         let channels = self.groups.checked_mul(self.k)?.checked_mul(self.n_classes)?;
@@ -100,7 +100,7 @@ impl Sizes {
             if panels.lanes == ORDERED_LANES { quads.checked_mul(width / ORDERED_LANES)? } else { 0 };
         let len = order.checked_add(n_rows.checked_mul(2)?)?.checked_next_multiple_of(LINE)?;
         // The number of a row fits beside the mark.
-        (self.c / QUAD <= usize::from(LARGE)).then_some(Places { sums, flags, order, len })
+        (self.c.div_ceil(QUAD) <= usize::from(LARGE)).then_some(Places { sums, flags, order, len })
     }
 }
 
@@ -153,7 +153,8 @@ pub(crate) fn pack(
         Arrangement::Matrix { transposed: false } => weight[channel * k + out],
     };
     let axes = filter_axes(arrangement, dims);
-    let filter = Filter::new(groups, c / QUAD, k, &axes, is_transposed);
+    let n_quads = c.div_ceil(QUAD);
+    let filter = Filter::new(groups, n_quads, k, &axes, is_transposed);
     let class_of_tap = filter.class_of_tap();
     let mut quads = vec![0.0f32; filter.len()];
     let mut sums = vec![0i32; n_classes * groups * k];
@@ -161,9 +162,12 @@ pub(crate) fn pack(
     let mut flags = vec![0u32; groups * n_panels];
     for group in 0..groups {
         for out in 0..k {
-            for quad in 0..c / QUAD {
+            for quad in 0..n_quads {
                 for tap in 0..n_taps {
-                    let four: [i8; QUAD] = std::array::from_fn(|i| at(group, quad * QUAD + i, out, tap));
+                    let four: [i8; QUAD] = std::array::from_fn(|i| {
+                        let channel = quad * QUAD + i;
+                        if channel < c { at(group, channel, out, tap) } else { 0 }
+                    });
                     flags[group * n_panels + out / panels.nr] |= u32::from(is_large(four));
                     let class = class_of_tap[tap];
                     sums[(class * groups + group) * k + out] +=

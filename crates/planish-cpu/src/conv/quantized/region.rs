@@ -10,6 +10,7 @@ use planish_tensor::{DType, Tensor};
 use super::super::geometry::{Geometry, Pixels, TRIVIAL_AXIS};
 use super::super::region::Convolution;
 use super::QUAD;
+use super::aligned::Aligned;
 use super::pack::Arrangement;
 
 /// A region that is one quantized product with what follows it.
@@ -181,9 +182,9 @@ impl Quantized {
         }
     }
 
-    /// Where everything lies, in quads of input channels; `None` where quads or channels are not together.
-    pub(super) fn geometry(&self, problem: &Problem) -> Option<Geometry> {
-        let geometry = match &self.form {
+    /// Where everything lies; `None` where channels are not together.
+    pub(super) fn placed(&self, problem: &Problem) -> Option<Placed> {
+        let mut geometry = match &self.form {
             Form::Conv(convolution) => convolution.geometry(problem),
             Form::Matrix { c, k, .. } => {
                 let (n_rows, input) = rows(&problem.inputs[self.x])?;
@@ -210,9 +211,12 @@ impl Quantized {
             .iter()
             .flatten()
             .all(|p| p.channel == 1);
+        // Groups of so few channels are mostly depthwise, which has kernels of its own.
+        if !innermost || geometry.groups > 1 && geometry.c < QUAD {
+            return None;
+        }
         let quads = |stride: usize| stride.is_multiple_of(QUAD);
-        let fits = innermost
-            && geometry.c.is_multiple_of(QUAD)
+        let is_aligned = quads(geometry.c)
             && quads(geometry.input.image)
             && geometry
                 .input
@@ -220,13 +224,23 @@ impl Quantized {
                 .iter()
                 .zip(&geometry.axes)
                 .all(|(stride, axis)| axis.input == 1 || quads(*stride));
-        if !fits {
-            return None;
+        let aligned = (!is_aligned).then(|| Aligned::of(&geometry));
+        if let Some(aligned) = &aligned {
+            geometry.input = aligned.pixels();
         }
         let Pixels { image, axes, channel } = geometry.input;
         let input = Pixels { image: image / QUAD, axes: axes.map(|stride| stride / QUAD), channel };
-        Some(Geometry { c: geometry.c / QUAD, input, ..geometry })
+        Some(Placed { geometry: Geometry { c: geometry.c.div_ceil(QUAD), input, ..geometry }, aligned })
     }
+}
+
+/// Where everything lies.
+#[derive(Debug)]
+pub(super) struct Placed {
+    /// With the input in quads of channels.
+    pub(super) geometry: Geometry,
+    /// The copy that the input of the geometry is, where the input itself is not of whole quads.
+    pub(super) aligned: Option<Aligned>,
 }
 
 impl Form {

@@ -204,6 +204,28 @@ fn whole_and_broken_blocks() {
     }
 }
 
+/// Channels that are no multiple of four, and rows of so many numbers.
+#[test]
+fn channels_that_are_no_quads() {
+    for (x, w, conv) in [
+        (vec![1usize, 3, 9, 7], vec![16usize, 3, 3, 3], conv(&[1; 4], &[2, 2], 1)),
+        (vec![2, 1, 6, 5], vec![5, 1, 5, 5], conv(&[2; 4], &[], 1)),
+        (vec![1, 5, 4, 4], vec![33, 5, 1, 1], conv(&[], &[], 1)),
+        (vec![3, 14, 5, 6], vec![8, 7, 3, 2], conv(&[0, 1, 1, 0], &[1, 2], 2)),
+        (vec![1, 37, 11], vec![9, 37, 4], conv(&[2, 1], &[2], 1)),
+        (vec![1, 6, 3, 4, 5], vec![17, 6, 3, 3, 2], conv(&[1; 6], &[], 1)),
+        (vec![1, 67, 90, 90], vec![7, 67, 1, 1], conv(&[], &[], 1)),
+    ] {
+        for (zero, to) in [(0, Some(Tensor::scalar(3u8))), (131, None)] {
+            let names = quantized_conv(CONV, 18, (&x, &w), conv.clone(), zero, to, 127).check();
+            assert!(names.iter().all(|name| name.starts_with("qconv_igemm_")), "{names:?}");
+        }
+    }
+    let mut random = Random::new(19);
+    let zeros = random.whole(DType::I8, &[35], -128, 127);
+    found_at_run_time(CONV, (&[2, 13, 9, 7], &[35, 13, 3, 3]), conv(&[1; 4], &[], 1), 131, zeros).check();
+}
+
 /// Each phase of a transposed convolution sums its own taps; a stride beyond the kernel leaves some without any.
 #[test]
 fn transposed_convolutions() {
@@ -215,6 +237,7 @@ fn transposed_convolutions() {
         (vec![1, 16, 7], vec![16, 9, 4], plain(&[2], &[1, 2], 1)),
         (vec![1, 4, 2, 3, 4], vec![4, 17, 2, 2, 2], plain(&[2, 2, 2], &[], 1)),
         (vec![1, 16, 4, 4], vec![16, 3, 3, 3], plain(&[2, 1], &[], 2)),
+        (vec![2, 7, 4, 3], vec![7, 5, 3, 3], plain(&[2, 2], &[1, 1, 1, 1], 1)),
     ];
     for (x, w, conv) in cases {
         let mut random = Random::new(11);
@@ -249,8 +272,8 @@ fn transposed_convolutions() {
 /// What the kernels do not compute is not offered.
 #[test]
 fn others_are_refused() {
-    let mut odd = quantized_conv(CONV, 9, (&[1, 6, 5, 5], &[8, 6, 3, 3]), conv(&[], &[], 1), 0, None, 127);
-    assert_eq!(odd.n_offered(), 0, "six channels are no quads");
+    let mut odd = quantized_conv(CONV, 9, (&[1, 6, 5, 5], &[6, 1, 3, 3]), conv(&[], &[], 6), 0, None, 127);
+    assert_eq!(odd.n_offered(), 0, "depthwise has kernels of its own");
     odd = quantized_conv(CONV, 9, (&[1, 8, 5, 5], &[8, 8, 3, 3]), conv(&[], &[], 1), 0, None, 127);
     assert!(odd.n_offered() > 0);
     odd.problem.inputs[1].constant = false;
@@ -311,9 +334,13 @@ fn scales_and_zero_points_that_a_run_brings() {
 /// A matrix product of the same kind, with one zero point of the weight that is part of the region.
 #[test]
 fn matrix_products_with_numbers_that_a_run_brings() {
-    for (m, k, n, zero, weight_zero) in
-        [(1, 64, 5, 3u8, 0i8), (7, 132, 33, 128, -128), (33, 256, 70, 255, 127), (40, 4, 1, 17, 5)]
-    {
+    for (m, k, n, zero, weight_zero) in [
+        (1, 64, 5, 3u8, 0i8),
+        (7, 132, 33, 128, -128),
+        (33, 256, 70, 255, 127),
+        (40, 4, 1, 17, 5),
+        (7, 30, 9, 128, -3),
+    ] {
         let mut random = Random::new(m as u64);
         let inputs = vec![
             random.whole(DType::U8, &[m, k], 0, 255),

@@ -6,12 +6,12 @@
 use planish_kernel::KernelError;
 
 use super::super::cost;
-use super::super::geometry::Geometry;
 use super::super::igemm::{Igemm, TileKernel};
 use super::QUAD;
+use super::aligned::Aligned;
 use super::finish::Finish;
 use super::pack::{self, Places};
-use super::region::{Form, Number, Quantized, WeightZeros};
+use super::region::{Form, Number, Placed, Quantized, WeightZeros};
 use super::table::QuantizedTile;
 use super::tile::{QuantizedCall, Zeros};
 #[cfg(target_arch = "x86_64")]
@@ -90,23 +90,26 @@ impl Way {
         }
     }
 
-    /// Expected nanoseconds; `None` where it does not compute this. The geometry counts quads of channels.
+    /// Expected nanoseconds; `None` where it does not compute this.
     pub(super) fn cost(
         self,
         isa: Isa,
         quantized: &Quantized,
-        geometry: &Geometry,
+        placed: &Placed,
         threads: usize,
     ) -> Option<f64> {
+        let Placed { geometry, aligned } = placed;
         match self {
             Way::Conv(tile) | Way::Matrix(tile) => {
                 let n_tasks = Igemm::new(geometry.clone(), tile).n_tasks();
                 let tile = (tile.mr(), tile.panels(), tile.speed());
-                Some(cost::quantized(geometry, isa, tile, n_tasks, threads))
+                let copy = aligned.as_ref().map_or(0.0, |aligned| aligned.cost(threads));
+                Some(copy + cost::quantized(geometry, isa, tile, n_tasks, threads))
             }
             #[cfg(target_arch = "x86_64")]
             Way::Winograd(_, cut) => {
-                winograd::plan(isa, quantized, geometry, cut).map(|plan| winograd::cost(&plan, cut, threads))
+                let plan = aligned.is_none().then(|| winograd::plan(isa, quantized, geometry, cut))??;
+                Some(winograd::cost(&plan, cut, threads))
             }
         }
     }
@@ -116,18 +119,19 @@ impl Way {
         self,
         isa: Isa,
         quantized: Quantized,
-        geometry: Geometry,
+        placed: Placed,
         dims: &[usize],
     ) -> Option<Box<dyn Work>> {
+        let Placed { geometry, aligned } = placed;
         match self {
             Way::Conv(tile) | Way::Matrix(tile) => {
                 let places = pack::places(quantized.arrangement(), tile.panels(), dims)?;
-                Some(Box::new(IgemmWork { plan: Igemm::new(geometry, tile), quantized, places }))
+                Some(Box::new(IgemmWork { plan: Igemm::new(geometry, tile), quantized, aligned, places }))
             }
             #[cfg(target_arch = "x86_64")]
             Way::Winograd(panels, cut) => {
                 words::packed_len(panels, dims)?;
-                let plan = winograd::plan(isa, &quantized, &geometry, cut)?;
+                let plan = aligned.is_none().then(|| winograd::plan(isa, &quantized, &geometry, cut))??;
                 Some(Box::new(WinogradWork { plan, quantized }))
             }
         }
@@ -169,6 +173,7 @@ impl Work for WinogradWork {
 struct IgemmWork {
     plan: Igemm<QuantizedTile>,
     quantized: Quantized,
+    aligned: Option<Aligned>,
     places: Places,
 }
 
@@ -180,11 +185,16 @@ impl IgemmWork {
             _ => 0,
         }
     }
+
+    /// Bytes of the copy of whole quads.
+    fn aligned_bytes(&self) -> usize {
+        self.aligned.as_ref().map_or(0, Aligned::bytes)
+    }
 }
 
 impl Work for IgemmWork {
     fn workspace_bytes(&self, n_slots: usize) -> usize {
-        self.padding_bytes() + self.plan.workspace_bytes(n_slots)
+        self.padding_bytes() + self.aligned_bytes() + self.plan.workspace_bytes(n_slots)
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
@@ -201,8 +211,14 @@ impl Work for IgemmWork {
         unsafe {
             let input_zero = q.x_zero.of(inputs);
             workspace.write_bytes(input_zero, n_padding);
+            let mut input = inputs[q.x];
+            if let Some(aligned) = &self.aligned {
+                let copy = workspace.add(n_padding);
+                aligned.copy(input, copy, input_zero, team);
+                input = copy;
+            }
             let call = QuantizedCall {
-                input: inputs[q.x],
+                input,
                 weights: weights.cast(),
                 weight_sums: weights.wrapping_add(self.places.sums).cast(),
                 panel_flags: weights.wrapping_add(self.places.flags).cast(),
@@ -211,7 +227,7 @@ impl Work for IgemmWork {
                 padding: if n_padding > 0 { workspace } else { std::ptr::null() },
                 weight_zeros,
                 finish: Finish::new(q, inputs, outputs),
-                workspace: workspace.add(n_padding),
+                workspace: workspace.add(n_padding + self.aligned_bytes()),
             };
             self.plan.run(&call, team);
         }

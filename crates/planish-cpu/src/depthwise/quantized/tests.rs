@@ -6,7 +6,7 @@ use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placement, Random, constant, input, node, region};
 
-use super::{MAX_TAPS, QuantizedDepthwiseFamily};
+use super::{MAX_TAPS, MAX_TAPS_LESS, QuantizedDepthwiseFamily};
 use crate::conv::quantized::testing::{
     Trial, conv, dequantize, quantize, quantized_conv, weights, with_residual,
 };
@@ -136,6 +136,37 @@ fn the_largest_sums_are_exact() {
     trial(MAX_TAPS).check();
     assert_eq!(trial(MAX_TAPS + 1).n_offered(), 0);
     const { assert!(MAX_TAPS * 255 * 128 < 1 << f32::MANTISSA_DIGITS) };
+}
+
+/// Weights with a zero point, as exporters of unsigned weights have them.
+#[test]
+fn weights_with_a_zero_point() {
+    for (weight_zero, zero) in [(-128i8, 0u8), (127, 131), (5, 255)] {
+        for (x, taps) in [([1, 19, 6, 10], [3, 3]), ([2, 16, 18, 17], [16, 15])] {
+            let mut random = Random::new(4);
+            let inputs = vec![
+                random.whole(DType::U8, &x, 0, 255),
+                weights(&mut random, &[x[1], 1, taps[0], taps[1]], 127),
+            ];
+            let constants = vec![
+                Tensor::scalar(0.25f32),
+                Tensor::scalar(zero),
+                Tensor::scalar(0.03125f32),
+                Tensor::scalar(weight_zero),
+                Tensor::scalar(4f32),
+                Tensor::scalar(100u8),
+            ];
+            let conv: Op = conv(&[1; 4], &[], x[1] as i64).into();
+            let nodes = vec![
+                (dequantize(1), vec![input(0), constant(0), constant(1)]),
+                (dequantize(0), vec![input(1), constant(2), constant(3)]),
+                (conv, vec![node(0), node(1)]),
+                (quantize(), vec![node(2), constant(4), constant(5)]),
+            ];
+            Trial::new(FAMILY, region(2, constants, nodes), inputs, &[1]).check();
+        }
+    }
+    const { assert!(MAX_TAPS_LESS * 255 * 255 < 1 << f32::MANTISSA_DIGITS) };
 }
 
 /// What the kernels do not compute is not offered.
