@@ -1,9 +1,9 @@
 """Options of sessions and of runs."""
 
-import enum
+from .._named import Named
 
 
-class GraphOptimizationLevel(enum.IntEnum):
+class GraphOptimizationLevel(Named):
     """How much is done to a model. Everything here is optimized; the higher levels also measure kernels."""
 
     ORT_DISABLE_ALL = 0
@@ -13,14 +13,14 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(enum.IntEnum):
+class ExecutionMode(Named):
     """Whether branches run beside each other: decided when a model is built, whatever is asked for."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(enum.IntEnum):
+class ExecutionOrder(Named):
     """The order of nodes: decided when a model is built, whatever is asked for."""
 
     DEFAULT = 0

@@ -6,33 +6,67 @@ import tempfile
 
 import planish
 
+from .._onnx_bytes import Graph
 from ._calibrators import samples_of
 from ._engine import ICudaEngine, IHostMemory
 from ._enums import (
     BuilderFlag,
     DeviceType,
     EngineCapability,
+    ErrorCode,
+    ErrorCodeTRT,
     HardwareCompatibilityLevel,
     MemoryPoolType,
     NetworkDefinitionCreationFlag,
     ProfilingVerbosity,
+    RuntimePlatform,
+    TilingOptimizationLevel,
 )
+from ._interfaces import fail
 from ._logger import ILogger, say_once
 from ._network import INetworkDefinition
 from ._timing import ITimingCache, Kept
-from ._types import DataType
+from ._types import DataType, Dims
 from ._watchers import IAlgorithm, IAlgorithmContext, Watched
+
+
+_CODES = (
+    (planish.errors.Unsupported, ErrorCode.UNSUPPORTED_NODE),
+    (planish.errors.BadModel, ErrorCode.INVALID_GRAPH),
+    (planish.errors.BadFile, ErrorCode.MODEL_DESERIALIZE_FAILED),
+    (planish.errors.FileError, ErrorCode.MODEL_DESERIALIZE_FAILED),
+)
 
 
 class ParserError:
     """Why a model could not be read."""
 
-    def __init__(self, description):
-        self._description = description
+    def __init__(self, description, code=ErrorCode.INTERNAL_ERROR):
+        self._description, self._code = description, code
+
+    @classmethod
+    def of(cls, error):
+        """One of Planish's."""
+        return cls(str(error), next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.INTERNAL_ERROR))
 
     def code(self):
-        """A number for it; there is one for all."""
-        return 1
+        """Its kind."""
+        return self._code
+
+    def file(self):
+        """Where it was found: the words say which part of the model it is about."""
+        return ""
+
+    def line(self):
+        """Where it was found: the words say which part of the model it is about."""
+        return 0
+
+    func = node_name = node_operator = file
+    local_function_stack_size = line
+
+    def local_function_stack(self):
+        """The functions that the node is in: they are inlined."""
+        return []
 
     def node(self):
         """The number of a node: the words say which."""
@@ -51,7 +85,7 @@ class OnnxParser:
 
     def __init__(self, network, logger):
         self._network, self._logger = network, logger
-        self._errors = []
+        self._errors, self._parts, self._loaded = [], [], None
         self.flags = 0
 
     def __enter__(self):
@@ -76,18 +110,76 @@ class OnnxParser:
         """Whether a model can be read, and which parts of it: all nodes, or none."""
         try:
             read = planish.Model(path if path is not None else bytes(model))
-        except planish.errors.Error:
+        except planish.errors.Error as error:
+            self._errors.append(ParserError.of(error))
             return False, []
         return True, [(list(range(len(read.nodes))), True)]
+
+    def supports_model_v2(self, model, path=None):
+        """Whether a model can be read; `num_subgraphs` are its parts then."""
+        can, self._parts = self.supports_model(model, path)
+        return can
+
+    @property
+    def num_subgraphs(self):
+        """The parts of the model that `supports_model_v2` looked at: one, or none."""
+        return len(self._parts)
+
+    def is_subgraph_supported(self, index):
+        """Whether a part can be read."""
+        return self._parts[index][1]
+
+    def get_subgraph_nodes(self, index):
+        """The numbers of the nodes of a part."""
+        return self._parts[index][0]
+
+    def supports_operator(self, op_name):
+        """Whether there is an operator of this name."""
+        graph = Graph("one")
+        graph.input("x", "float32", [1])
+        graph.output(graph.node(op_name, ["x"]), None, None)
+        try:
+            planish.Model(graph.to_bytes())
+        except planish.errors.Unsupported:
+            return False
+        except planish.errors.Error:
+            pass  # it wants other inputs or attributes
+        return True
+
+    def get_used_vc_plugin_libraries(self):
+        """None: there are no libraries of plugins for other versions."""
+        return []
+
+    def set_builder_config(self, builder_config):
+        """Taken, and left alone."""
+        return True
+
+    def get_layer_output_tensor(self, name, i):
+        """What a layer makes, by the name of its node; None where there is none."""
+        layers = [layer for layer in self._network if layer.name == name]
+        return layers[0].get_output(i) if layers else None
+
+    def load_model_proto(self, model, path=None):
+        """Keeps a model's bytes for `parse_model_proto`."""
+        self._loaded = (bytes(model), path)
+        return True
+
+    def parse_model_proto(self):
+        """Reads the model that was kept."""
+        return self.parse(*self._loaded)
 
     def _parse(self, source):
         try:
             self._network.read(planish.Model(source))
         except planish.errors.Error as error:
-            self._errors.append(ParserError(str(error)))
+            self._errors.append(ParserError.of(error))
             self._logger.log(ILogger.ERROR, str(error))
             return False
         return True
+
+    def parse_with_weight_descriptors(self, model):
+        """Reads the bytes of a model."""
+        return self.parse(model)
 
     def parse(self, model, path=None):
         """Reads the bytes of a model; `path` is where its external data is looked for. Gives whether that worked."""
@@ -115,18 +207,23 @@ class IOptimizationProfile:
     """Ranges of sizes, by input."""
 
     def __init__(self):
-        self.shapes = {}
+        self.shapes, self._elements = {}, {}
 
     def set_shape(self, input, min, opt, max):  # noqa: A002, as TensorRT calls them
         """The smallest, the usual and the largest sizes of an input."""
         self.shapes[input] = [tuple(min), tuple(opt), tuple(max)]
 
     def get_shape(self, input):  # noqa: A002
-        """The sizes of an input."""
-        return self.shapes[input]
+        """The sizes of an input; none where they were not set."""
+        return [Dims(shape) for shape in self.shapes.get(input, ())]
 
     def set_shape_input(self, input, min, opt, max):  # noqa: A002
         """The elements of an input of sizes: plans take any."""
+        self._elements[input] = [list(min), list(opt), list(max)]
+
+    def get_shape_input(self, input):  # noqa: A002
+        """The same; none where they were not set."""
+        return self._elements.get(input, [])
 
     extra_memory_target = 1.0
 
@@ -139,6 +236,10 @@ class IBuilderConfig:
 
     def __init__(self, logger=None):
         self._logger = logger
+        self.reset()
+
+    def reset(self):
+        """As it was made."""
         self.int8_calibrator = None
         self.builder_optimization_level = 3
         self.profiling_verbosity = ProfilingVerbosity.LAYER_NAMES_ONLY
@@ -153,6 +254,11 @@ class IBuilderConfig:
         self.DLA_core = -1
         self.max_aux_streams = 0
         self.plugins_to_serialize = []
+        self.runtime_platform = RuntimePlatform.SAME_AS_BUILD
+        self.tiling_optimization_level = TilingOptimizationLevel.NONE
+        self.l2_limit_for_tiling, self.max_num_tactics = 0, -1
+        self.remote_auto_tuning_config = ""
+        self.quantization_flags = 0
         self._default_device_type = DeviceType.GPU
         self._flags = {BuilderFlag.TF32}
         self._profiles = []
@@ -276,12 +382,20 @@ class IBuilderConfig:
         """Never: there is none."""
         return False
 
+    def reset_device_type(self, layer):
+        """Leaves it to the build, which decides anyway."""
+
     def set_quantization_flag(self, flag):
         """Taken, and left alone."""
+        self.quantization_flags |= 1 << int(flag)
+
+    def clear_quantization_flag(self, flag):
+        """Taken, and left alone."""
+        self.quantization_flags &= ~(1 << int(flag))
 
     def get_quantization_flag(self, flag):
-        """Never set."""
-        return False
+        """Whether a flag is set."""
+        return bool(self.quantization_flags >> int(flag) & 1)
 
     def _say(self, msg):
         if self._logger is not None:
@@ -307,10 +421,13 @@ class IBuilderConfig:
             options["profiles"] = profiles
         if options["precision"] == "int8":
             options["calib"] = self._ranges(network) if self.int8_calibrator is None else self._calibration(network.model)
-        wide = [layer.name for layer in network if layer.precision_is_set and layer.precision == DataType.FLOAT]
+        for tensor in network._inputs + network._outputs:
+            if not int(tensor.allowed_formats) & 1:
+                say_once(logger, f"`{tensor.name}`: elements of inputs and outputs lie one after another, whatever formats are allowed")
+        wide = [layer.name for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.FLOAT]
         if wide and options["precision"] != "fp32":
             options["fp32_layers"] = wide
-        whole = [layer.name for layer in network if layer.precision_is_set and layer.precision == DataType.INT8]
+        whole = [layer.name for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.INT8]
         if whole and options["precision"] == "int8":
             options["int8_layers"] = whole
         if self.progress_monitor is not None:
@@ -367,8 +484,8 @@ def _opened(cache, model):
 
 
 def _tensors(network):
-    """All tensors of a network that was not read."""
-    return [*network._inputs, *(tensor for layer in network for tensor in layer._outputs)]
+    """All tensors of a network that somebody may have told something."""
+    return [*network._inputs, *(tensor for layer in network.touched_layers for tensor in layer._outputs)]
 
 
 class Builder:
@@ -382,6 +499,11 @@ class Builder:
 
     max_DLA_batch_size = 0
     max_threads = 1
+
+    @property
+    def logger(self):
+        """Who is told."""
+        return self._logger
 
     def __enter__(self):
         return self
@@ -412,7 +534,7 @@ class Builder:
 
     def create_network(self, flags=0):
         """A network, to be read."""
-        return INetworkDefinition(flags, self._logger)
+        return INetworkDefinition(flags, self._logger, self)
 
     def create_builder_config(self):
         """What a build is asked for."""
@@ -427,13 +549,13 @@ class Builder:
             config.max_workspace_size = self.max_workspace_size
         try:
             if network.model is None:
-                self._logger.log(ILogger.ERROR, "the network is empty; read a model with an OnnxParser, or mark an output")
+                fail(self._logger, "the network is empty; read a model with an OnnxParser, or mark an output", self.error_recorder, ErrorCodeTRT.INVALID_STATE)
                 return None
             options = config.options(network, self._logger)
             with Kept(None if config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE) else config._timing_cache) as path:
                 plan = planish.build(network.model, timing_cache=path, **options)
-        except (planish.errors.Error, NotImplementedError) as error:
-            self._logger.log(ILogger.ERROR, str(error))
+        except (planish.errors.Error, NotImplementedError, ValueError) as error:
+            fail(self._logger, str(error), self.error_recorder)
             return None
         except KeyboardInterrupt:
             if config.progress_monitor is None:
@@ -467,7 +589,7 @@ class Builder:
     def build_engine(self, network, config):
         """An engine; None where the logger was told why not."""
         plan = self._plan(network, config)
-        return None if plan is None else ICudaEngine(plan.engine(), IHostMemory.of(plan))
+        return None if plan is None else ICudaEngine(plan.engine(), IHostMemory.of(plan), self._logger)
 
     build_engine_with_config = build_engine
 
