@@ -30,13 +30,15 @@ def fields(content):
         yield tag >> 3, kind, held
 
 
-def _put(field, kind, held):
+def put(field, kind, held):
+    """A field as it was read."""
     if kind == 0:
         return _int(field, held)
     return _bytes(field, held) if kind == 2 else _varint(field << 3 | kind) + bytes(held)
 
 
-def _word(held):
+def word(held):
+    """Text."""
     return bytes(held).decode()
 
 
@@ -48,13 +50,13 @@ class Node:
         self.inputs, self.outputs, self.name, self.op = [], [], "", ""
         for field, _, held in fields(content):
             if field == 1:
-                self.inputs.append(_word(held))
+                self.inputs.append(word(held))
             elif field == 2:
-                self.outputs.append(_word(held))
+                self.outputs.append(word(held))
             elif field == 3:
-                self.name = _word(held)
+                self.name = word(held)
             elif field == 4:
-                self.op = _word(held)
+                self.op = word(held)
 
 
 def renamed(content, names):
@@ -62,11 +64,11 @@ def renamed(content, names):
     parts = []
     for field, kind, held in fields(content):
         if field in (1, 2):
-            parts.append(_text(field, names.get(_word(held), _word(held))))
+            parts.append(_text(field, names.get(word(held), word(held))))
         elif field == 5:
-            parts.append(_bytes(5, b"".join(_put(*_in_attribute(inner, names)) for inner in fields(held))))
+            parts.append(_bytes(5, b"".join(put(*_in_attribute(inner, names)) for inner in fields(held))))
         else:
-            parts.append(_put(field, kind, held))
+            parts.append(put(field, kind, held))
     return b"".join(parts)
 
 
@@ -84,15 +86,15 @@ def _renamed_body(content, names):
         elif field == 12:
             # What a body gives may be a value from around it: `ValueInfoProto.name` is field 1.
             held = b"".join(
-                _text(1, names.get(_word(each), _word(each))) if number == 1 else _put(number, how, each) for number, how, each in fields(held)
+                _text(1, names.get(word(each), word(each))) if number == 1 else put(number, how, each) for number, how, each in fields(held)
             )
-        parts.append(_put(field, kind, held))
+        parts.append(put(field, kind, held))
     return b"".join(parts)
 
 
 def with_inputs(content, inputs):
     """A node that reads other values."""
-    others = b"".join(_put(field, kind, held) for field, kind, held in fields(content) if field != 1)
+    others = b"".join(put(field, kind, held) for field, kind, held in fields(content) if field != 1)
     return b"".join(_text(1, name) for name in inputs) + others
 
 
@@ -101,16 +103,19 @@ class File:
 
     def __init__(self, content):
         content = memoryview(content)
-        graph, self.opsets, self.functions = b"", {}, []
+        graph, self.opsets, self.functions, self._beside = b"", {}, [], []
         for field, kind, held in fields(content):
             # `ModelProto`: graph 7, opset_import 8 (domain 1, version 2), functions 25.
             if field == 7:
                 graph = held
             elif field == 8:
                 known = {number: each for number, _, each in fields(held)}
-                self.opsets[_word(known.get(1, b""))] = known.get(2, 1)
+                self.opsets[word(known.get(1, b""))] = known.get(2, 1)
             elif field == 25:
-                self.functions.append(_put(field, kind, held))
+                self.functions.append(put(field, kind, held))
+            if field != 7:
+                self._beside.append(put(field, kind, held))
+        self._graph_beside = []
         self.nodes, self.weights, self.other_weights = [], [], []
         self.inputs, self.outputs, self.names = {}, {}, set()
         for field, kind, held in fields(graph):
@@ -120,10 +125,18 @@ class File:
                 self.names.update(self.nodes[-1].inputs + self.nodes[-1].outputs)
             elif field == 5:
                 self.weights.append(held)
-                self.names.update(_word(each) for number, how, each in fields(held) if number == 8)
+                self.names.update(word(each) for number, how, each in fields(held) if number == 8)
             elif field in (11, 12):
-                name = next((_word(each) for number, _, each in fields(held) if number == 1), "")
+                name = next((word(each) for number, _, each in fields(held) if number == 1), "")
                 (self.inputs if field == 11 else self.outputs)[name] = held
                 self.names.add(name)
             elif field == 15:
-                self.other_weights.append(_put(field, kind, held))
+                self.other_weights.append(put(field, kind, held))
+            if field not in (1, 5, 11, 12, 13):
+                self._graph_beside.append(put(field, kind, held))
+
+    def to_bytes(self):
+        """The file, with nodes, weights, inputs and outputs as they are now; what it says of values between is left out."""
+        parts = [_bytes(1, node.content) for node in self.nodes] + [_bytes(5, weight) for weight in self.weights]
+        parts += [_bytes(11, info) for info in self.inputs.values()] + [_bytes(12, info) for info in self.outputs.values()]
+        return b"".join(self._beside) + _bytes(7, b"".join(self._graph_beside + parts))

@@ -424,10 +424,10 @@ class IBuilderConfig:
         for tensor in network._inputs + network._outputs:
             if not int(tensor.allowed_formats) & 1:
                 say_once(logger, f"`{tensor.name}`: elements of inputs and outputs lie one after another, whatever formats are allowed")
-        wide = [layer.name for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.FLOAT]
+        wide = [layer.pattern for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.FLOAT]
         if wide and options["precision"] != "fp32":
             options["fp32_layers"] = wide
-        whole = [layer.name for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.INT8]
+        whole = [layer.pattern for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.INT8]
         if whole and options["precision"] == "int8":
             options["int8_layers"] = whole
         if self.progress_monitor is not None:
@@ -441,10 +441,13 @@ class IBuilderConfig:
             if self.int8_calibrator is not None or any(tensor.dynamic_range for tensor in _tensors(network)):
                 return "int8"
             say_once(logger, "BuilderFlag.INT8 without a calibrator changes nothing: models with Q/DQ keep their integers")
-        for flag, precision in ((BuilderFlag.FP16, "fp16"), (BuilderFlag.BF16, "bf16")):
-            if flag in self._flags:
-                return precision
-        return "fp32"
+        return self.float_precision
+
+    @property
+    def float_precision(self):
+        """The narrowest floating point that is allowed."""
+        allowed = ((BuilderFlag.FP16, "fp16"), (BuilderFlag.BF16, "bf16"))
+        return next((precision for flag, precision in allowed if flag in self._flags), "fp32")
 
     def _ranges(self, network):
         """The ranges that tensors were given, as a cache of TensorRT's."""
@@ -553,7 +556,7 @@ class Builder:
                 return None
             options = config.options(network, self._logger)
             with Kept(None if config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE) else config._timing_cache) as path:
-                plan = planish.build(network.model, timing_cache=path, **options)
+                plan = self._built(network.model, config, options, path)
         except (planish.errors.Error, NotImplementedError, ValueError) as error:
             fail(self._logger, str(error), self.error_recorder)
             return None
@@ -564,6 +567,20 @@ class Builder:
             return None
         self._tell(plan, config)
         return plan
+
+    def _built(self, model, config, options, timing_cache):
+        """A plan; a model without a layer for integers is built in the widest type that is allowed, as TensorRT does."""
+        try:
+            return planish.build(model, timing_cache=timing_cache, **options)
+        except planish.errors.Refused as error:
+            if options["precision"] != "int8" or "can be quantized" not in str(error):
+                raise
+            self._logger.log(ILogger.WARNING, f"{error}; it is built without integers")
+        options = {key: value for key, value in options.items() if key not in ("calib", "int8_layers")}
+        options["precision"] = config.float_precision
+        if options["precision"] == "fp32":
+            options.pop("fp32_layers", None)
+        return planish.build(model, timing_cache=timing_cache, **options)
 
     def _tell(self, plan, config):
         """Says what was decided: notes, and for each step its layers, what they were fused to, and its kernel."""

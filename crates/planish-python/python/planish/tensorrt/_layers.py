@@ -162,6 +162,11 @@ class ILayer:
         self._output_types.pop(index, None)
         self._network._changed()
 
+    @property
+    def pattern(self):
+        """What builds know it by."""
+        return self.name
+
     def reads(self):
         """All tensors that it depends on."""
         return [tensor for tensor in self._inputs if tensor is not None]

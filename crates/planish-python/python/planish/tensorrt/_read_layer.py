@@ -39,6 +39,11 @@ class ReadLayer(ILayer):
                 outputs.append(tensor)
         object.__setattr__(self, "_outputs", outputs)
 
+    @property
+    def pattern(self):
+        """The node's name in the file; where it has none, what it makes."""
+        return self._node.name or next(name for name in self._node.outputs if name)
+
     def casts(self, index, wanted):
         """Never by itself: what a network gives is converted where it leaves."""
         return False
