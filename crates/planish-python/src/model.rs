@@ -57,7 +57,8 @@ impl Model {
     /// (2, True)
     #[pyo3(signature = (opset=21))]
     fn simplified(&self, py: Python<'_>, opset: i64) -> PyResult<Model> {
-        let made = py.detach(|| planish::Builder::from_model(self.inner.clone()).simplify(opset)).or_raise(py)?;
+        let made =
+            py.detach(|| planish::Builder::from_model(self.inner.clone()).simplify(opset)).or_raise(py)?;
         Ok(Model { inner: made.model, metadata: self.metadata.clone() })
     }
 

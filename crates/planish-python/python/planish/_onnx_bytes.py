@@ -19,6 +19,7 @@ ELEMENT_TYPES = {
     "int16": 5,
     "int32": 6,
     "int64": 7,
+    "string": 8,
     "bool": 9,
     "float16": 10,
     "float64": 11,
@@ -63,6 +64,8 @@ def _attribute(name, value):
     if isinstance(value, Graph):
         # A body: g is field 6.
         return _text(1, name) + _bytes(6, value.graph_bytes()) + _int(20, 5)
+    if value and all(isinstance(item, str) for item in value):
+        return _text(1, name) + b"".join(_text(9, item) for item in value) + _int(20, 8)
     if all(isinstance(item, int) for item in value):
         return _text(1, name) + b"".join(_int(8, item) for item in value) + _int(20, 7)
     return _text(1, name) + b"".join(_varint(7 << 3 | 5) + struct.pack("<f", item) for item in value) + _int(20, 6)

@@ -177,6 +177,8 @@ def _find(file):
         reads = tables.get(node.inputs[0]) if node.inputs else None
         if node.op == "ZipMap":
             words.maps[node.outputs[0]] = labels or _numbers(told.get("classlabels_int64s"))
+        elif node.op == "Identity" and node.inputs[0] in words.maps:
+            words.maps[node.outputs[0]] = words.maps[node.inputs[0]]
         elif labels:
             tables[node.outputs[0]] = labels
         elif node.op == "LabelEncoder":
