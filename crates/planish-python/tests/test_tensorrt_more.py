@@ -315,6 +315,24 @@ def test_words_and_sizes_are_as_tensorrt_prints_them():
     assert (trt.bfloat16.itemsize, trt.int4.itemsize, trt.Weights(np.zeros((2, 3), "f")).dtype) == (2, 0.5, trt.float32)
 
 
+def test_a_timing_cache_of_others_is_left_alone(network, logger):  # noqa: F811
+    config = network.builder.create_builder_config()
+    cache = config.create_timing_cache(b"\x7fTRT of another make")
+    assert config.set_timing_cache(cache, False) and cache.serialize() == b""
+    assert any("timing cache" in text for _, text in logger.told)
+
+
+def test_layers_are_told_their_function_as_their_type(network):  # noqa: F811
+    x = network.add_input("x", trt.float32, (1, 3, 8, 8))
+    layer = network.add_activation(x, trt.ActivationType.TANH)
+    layer.type = trt.ActivationType.RELU
+    pool = network.add_pooling_nd(x, trt.PoolingType.MAX, (2, 2))
+    pool.type = trt.PoolingType.AVERAGE
+    assert (layer.activation, pool.pooling) == (trt.ActivationType.RELU, trt.PoolingType.AVERAGE)
+    layer.__class__ = trt.IActivationLayer
+    assert layer.type == trt.LayerType.ACTIVATION
+
+
 def test_error_recorders_are_told(logger):  # noqa: F811
     class Recorder(trt.IErrorRecorder):
         def __init__(self):

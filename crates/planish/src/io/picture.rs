@@ -3,6 +3,7 @@
 use std::io::BufReader;
 use std::path::Path;
 
+use image::ImageDecoder;
 use image::imageops::FilterType;
 use planish_op::TensorType;
 use planish_tensor::{DType, Tensor};

@@ -333,7 +333,11 @@ class IBuilderConfig:
 
     def create_timing_cache(self, serialized_timing_cache):
         """Measured times, of bytes that were written before; empty bytes for none."""
-        return ITimingCache(bytes(serialized_timing_cache))
+        content = bytes(serialized_timing_cache)
+        if content and not content.startswith(ITimingCache.BEGINNING):
+            self._say("the timing cache is none of Planish's; an empty one takes its place")
+            content = b""
+        return ITimingCache(content)
 
     def set_timing_cache(self, cache, ignore_mismatch):
         """Has the build take times from here, and keep new ones here."""

@@ -69,6 +69,8 @@ class ILayer:
     type = LayerType.PLUGIN
     #: Whether it stands at the edge of the body of a loop or a conditional.
     is_boundary = False
+    #: What a layer is told that TensorRT calls its type, too.
+    _kind = None
     #: What can be set of every layer, beside what a kind of layers is told.
     _OWN = ("name", "metadata", "precision", "num_ranks")
 
@@ -93,6 +95,8 @@ class ILayer:
         raise AttributeError(f"a layer of kind {self.type.name} has no `{key}`")
 
     def __setattr__(self, key, value):
+        # Layers of one kind of function have it under this name.
+        key = self._kind if key == "type" and self._kind else key
         if key in self._told:
             self._told[key] = value
             self._network._changed()
@@ -217,6 +221,7 @@ class IActivationLayer(ILayer):
     """A function of each element."""
 
     type = LayerType.ACTIVATION
+    _kind = "activation"
 
     def nodes(self, graph, names, shapes):
         """The operator of that name; Clip for limits."""

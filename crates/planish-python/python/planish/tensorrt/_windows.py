@@ -72,6 +72,7 @@ class IPoolingLayer(_Window):
     """The largest, or the mean, of a window."""
 
     type = LayerType.POOLING
+    _kind = "pooling"
 
     def nodes(self, graph, names, shapes):
         """MaxPool or AveragePool."""
