@@ -64,9 +64,9 @@ fn run(plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// What a run says, which blames the plan where it calls it damaged.
+/// What a run says: whatever it is that a plan says of itself, it is no mistake of Planish.
 fn blamed(error: &Error) -> String {
-    let is_ours = *error.kind() == ErrorKind::Failed && error.to_string().contains("damaged");
+    let is_ours = *error.kind() == ErrorKind::Failed;
     if is_ours { format!("called a mistake of Planish: {error}") } else { error.to_string() }
 }
 
