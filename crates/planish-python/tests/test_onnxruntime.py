@@ -164,6 +164,24 @@ def test_weights_of_options_take_the_place_of_the_model_s():
         ort.InferenceSession("mul.onnx", options)
 
 
+def test_inputs_with_a_value_of_their_own():
+    graph = Graph("default")
+    graph.input("x", "float32", ["n", 2])
+    graph.input("b", "float32", [2])
+    assert graph.weight("w", "float32", [2], np.float32([1, 2]).tobytes()) == "w"
+    graph._weights[-1] = graph._weights[-1].replace(b"\x42\x01w", b"\x42\x01b")  # the weight is called as the input is
+    graph.node("Add", ["x", "b"], ("y",))
+    graph.output("y", None, None)
+    session, x = ort.InferenceSession(graph.to_bytes()), np.zeros((1, 2), "f")
+    assert [info.name for info in session.get_inputs()] == ["x"]
+    (default,) = session.get_overridable_initializers()
+    assert (default.name, default.type, default.shape) == ("b", "tensor(float)", [2])
+    assert session.run(None, {"x": x})[0].tolist() == [[1, 2]]
+    assert session.run(None, {"x": x, "b": np.float32([5, 6])})[0].tolist() == [[5, 6]]
+    with pytest.raises(InvalidArgument, match="Invalid input name: c"):
+        session.run(None, {"x": x, "c": x})
+
+
 def test_runs_are_ended_beforehand():
     options = ort.RunOptions()
     options.terminate = True

@@ -103,10 +103,12 @@ class File:
 
     def __init__(self, content):
         content = memoryview(content)
-        graph, self.opsets, self.functions, self._beside = b"", {}, [], []
+        graph, self.opsets, self.functions, self._beside, self.ir_version = b"", {}, [], [], 0
         for field, kind, held in fields(content):
-            # `ModelProto`: graph 7, opset_import 8 (domain 1, version 2), functions 25.
-            if field == 7:
+            # `ModelProto`: ir_version 1, graph 7, opset_import 8 (domain 1, version 2), functions 25.
+            if field == 1:
+                self.ir_version = held
+            elif field == 7:
                 graph = held
             elif field == 8:
                 known = {number: each for number, _, each in fields(held)}

@@ -51,3 +51,29 @@ def with_weights(source, weights):
     for name in left:
         raise ValueError(f"the model has no weight `{name}`")
     return file.to_bytes()
+
+
+def defaults(source):
+    """The inputs of a model that have a value if they are not given: their value infos, by name."""
+    try:
+        file = File(_content(source))
+    except (OSError, TypeError, IndexError, KeyError, UnicodeDecodeError):
+        return {}
+    weights = {word(_one(content, 8)) for content in file.weights}
+    # Before version 4 of the format, every weight was among the inputs.
+    return {name: info for name, info in file.inputs.items() if name in weights} if file.ir_version >= 4 else {}
+
+
+def type_and_sizes(info):
+    """ONNX's number of an input's element type, and its sizes: numbers, names, or None."""
+    tensor = _one(_one(info, 2), 1)
+    number = next((held for field, _, held in fields(tensor) if field == 1), 0)
+    dims = [dict((field, held) for field, _, held in fields(dim)) for field, _, dim in fields(_one(tensor, 2)) if field == 1]
+    return number, [dim.get(1, word(dim[2]) if 2 in dim else None) for dim in dims]
+
+
+def without_weights(source, names):
+    """A model's file in which these weights are inputs alone."""
+    file = File(_content(source))
+    file.weights = [content for content in file.weights if word(_one(content, 8)) not in names]
+    return file.to_bytes()

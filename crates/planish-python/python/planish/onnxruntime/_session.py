@@ -8,9 +8,9 @@ import planish
 
 from . import _providers
 from ._errors import Fail, InvalidArgument, translated
-from ._files import output_names, with_weights
+from ._files import defaults, output_names, type_and_sizes, with_weights, without_weights
 from ._options import GraphOptimizationLevel, SessionOptions
-from ._types import type_name
+from ._types import type_name, type_of_number
 from ._values import IOBinding, OrtMemoryInfo, OrtValue, OrtValueVector
 from ._words import settled
 
@@ -29,6 +29,13 @@ class NodeArg:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
 
     __str__ = __repr__
+
+
+class _Declared(NodeArg):
+    """An input as the file declares it."""
+
+    def __init__(self, name, number, shape):
+        self.name, self.type, self.shape = name, type_of_number(number), shape
 
 
 class ModelMetadata:
@@ -79,6 +86,7 @@ class InferenceSession(Session):
         self._options = sess_options if sess_options is not None else SessionOptions()
         self._model_path = "" if isinstance(path_or_bytes, (bytes, bytearray, planish.Model)) else os.fspath(path_or_bytes)
         self._words, self._named_outputs = None, None
+        self._default_inputs, self._others = None, {}
         self._used, self._device, precision = _providers.chosen(providers, provider_options)
         threads = self._options.intra_op_num_threads or None
         self._last_feed = None
@@ -138,6 +146,8 @@ class InferenceSession(Session):
             raise Fail("[ONNXRuntimeError] : 1 : FAIL : Exiting due to terminate flag being set to true.")
         for name in input_feed:
             if name not in self._input_names:
+                if name in self._defaults():
+                    return self._overriding(input_feed).run(output_names, input_feed, run_options)
                 raise InvalidArgument(f"[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid input name: {name}")
         for name in output_names or ():
             if name not in self._output_names:
@@ -248,8 +258,22 @@ class InferenceSession(Session):
         return []
 
     def get_overridable_initializers(self):
-        """None: weights are part of the plan."""
-        return []
+        """The inputs that have a value if they are not given."""
+        return list(self._defaults().values())
+
+    def _defaults(self):
+        """The same by name."""
+        if self._default_inputs is None:
+            found = defaults(self._source) if hasattr(self, "_source") and not isinstance(self._source, planish.Model) else {}
+            self._default_inputs = {name: _Declared(name, *type_and_sizes(info)) for name, info in found.items()}
+        return self._default_inputs
+
+    def _overriding(self, input_feed):
+        """The session of the model that takes these inputs, though they have a value: built when they are first given."""
+        names = frozenset(name for name in input_feed if name in self._defaults())
+        if names not in self._others:
+            self._others[names] = InferenceSession(without_weights(self._source, names), self._options, self.get_providers())
+        return self._others[names]
 
     def get_modelmeta(self):
         """What the model's file says of itself."""
