@@ -81,7 +81,6 @@ AllocatorFlag = _named("AllocatorFlag", "RESIZABLE", "What memory is asked for."
 APILanguage = _named("APILanguage", "CPP PYTHON", "What a class is written in.")
 TensorRTPhase = _named("TensorRTPhase", "BUILD RUNTIME", "When a plugin is made.")
 PluginCapabilityType = _named("PluginCapabilityType", "CORE BUILD RUNTIME", "A part of a plugin.")
-PluginCreatorVersion = Named("PluginCreatorVersion", [("V1", 0), ("V1_PYTHON", 64)], module=__name__)
 ErrorCodeTRT = _named(
     "ErrorCodeTRT",
     "SUCCESS UNSPECIFIED_ERROR INTERNAL_ERROR INVALID_ARGUMENT INVALID_CONFIG FAILED_ALLOCATION FAILED_INITIALIZATION FAILED_EXECUTION "
@@ -95,6 +94,13 @@ ErrorCode = _named(
     "UNSUPPORTED_NODE_SHAPE REFIT_FAILED",
     "Kinds of a parser's errors.",
 )
+
+
+class PluginCreatorVersion(Named):
+    """What a creator of plugins is written for."""
+
+    V1 = 0
+    V1_PYTHON = 64
 
 
 class TacticSource(Named):
