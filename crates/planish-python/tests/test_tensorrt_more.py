@@ -333,6 +333,15 @@ def test_layers_are_told_their_function_as_their_type(network):  # noqa: F811
     assert layer.type == trt.LayerType.ACTIVATION
 
 
+def test_deep_networks_are_asked_for_their_sizes_as_they_grow(network, logger):  # noqa: F811
+    tensor = network.add_input("x", trt.float32, (-1, 4))
+    for _ in range(400):
+        tensor = network.add_unary(tensor, trt.UnaryOperation.NEG).get_output(0)
+        assert tuple(tensor.shape) == (-1, 4)
+    network.get_input(0).shape = (3, 4)
+    assert tuple(tensor.shape) == (3, 4)
+
+
 def test_error_recorders_are_told(logger):  # noqa: F811
     class Recorder(trt.IErrorRecorder):
         def __init__(self):

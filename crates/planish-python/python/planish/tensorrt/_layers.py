@@ -86,7 +86,7 @@ class ILayer:
         self.name = f"(Unnamed Layer* {len(network._layers)}) [{self.type.name.title()}]"
         self._outputs = [ITensor(network, f"{self.name}_output" + (f"_{i}" if i else ""), layer=self, index=i) for i in range(n_outputs)]
         network._layers.append(self)
-        network._changed()
+        network._changed(self)
 
     def __getattr__(self, key):
         told = self.__dict__.get("_told", {})
@@ -99,7 +99,7 @@ class ILayer:
         key = self._kind if key == "type" and self._kind else key
         if key in self._told:
             self._told[key] = value
-            self._network._changed()
+            self._network._changed(self)
         elif key in self._OWN or key in self.__dict__ or "_outputs" not in self.__dict__ or key.startswith("__"):
             object.__setattr__(self, key, value)
         else:
@@ -124,7 +124,9 @@ class ILayer:
         while len(self._inputs) <= index:
             self._inputs.append(None)
         self._inputs[index] = tensor
-        self._network._changed()
+        if tensor is not None and tensor._layer is not None and tensor._layer.number > self.number:
+            self._network._is_rewired = True
+        self._network._changed(self)
 
     def get_output(self, index):
         """A tensor that it makes; None where there is none."""
@@ -151,7 +153,7 @@ class ILayer:
     def set_output_type(self, index, dtype):
         """The element type of an output."""
         self._output_types[index] = dtype
-        self._network._changed()
+        self._network._changed(self)
 
     def get_output_type(self, index):
         """The element type of an output."""
@@ -164,7 +166,7 @@ class ILayer:
     def reset_output_type(self, index):
         """Leaves the type of an output to what it is computed of."""
         self._output_types.pop(index, None)
-        self._network._changed()
+        self._network._changed(self)
 
     @property
     def pattern(self):

@@ -46,7 +46,8 @@ class INetworkDefinition:
         #: The model that was read, its file, and whether it is still as it was read.
         self._model, self._file, self._is_as_read = None, None, True
         self._inputs, self._outputs, self._own, self._loops = [], [], [], []
-        self._known = {}
+        #: The model, the types of what was read, and those of each layer, as far as they were asked for.
+        self._known, self._is_rewired = {}, False
 
     has_implicit_batch_dimension = False
     has_explicit_precision = False
@@ -66,9 +67,14 @@ class INetworkDefinition:
         """Whether types are as they are said to be."""
         return self.get_flag(NetworkDefinitionCreationFlag.STRONGLY_TYPED)
 
-    def _changed(self):
+    def _changed(self, layer=None):
+        """Something was set: of a layer, which those before it do not depend on, unless they were wired to it afterwards."""
         self._is_as_read = False
-        self._known.clear()
+        if layer is None or self._is_rewired:
+            self._known.clear()
+            return
+        for known in [known for known in self._known if known == "model" or isinstance(known, layers.ILayer) and known.number >= layer.number]:
+            del self._known[known]
 
     @property
     def model(self):
@@ -225,9 +231,24 @@ class INetworkDefinition:
         layer = tensor._layer
         if isinstance(layer, ReadLayer):
             return self._read_types()[tensor.original]
-        if layer not in self._known:
-            self._known[layer] = layer.infer() if hasattr(layer, "infer") else self._inferred_alone(layer)
+        for each in self._unknown_before(layer):
+            self._known[each] = each.infer() if hasattr(each, "infer") else self._inferred_alone(each)
         return self._known[layer][tensor._index]
+
+    def _unknown_before(self, layer):
+        """The layers whose types have to be found for those of this one, it being the last."""
+        order, seen, todo = [], set(), [(layer, False)]
+        while todo:
+            each, is_left = todo.pop()
+            if is_left:
+                order.append(each)
+            elif each is not None and each not in seen and each not in self._known and not isinstance(each, ReadLayer):
+                seen.add(each)
+                todo.append((each, True))
+                # What a recurrence becomes has the type that it begins with.
+                reads = each._inputs[:1] if each.is_boundary else each._inputs
+                todo.extend((tensor._layer, False) for tensor in reads if tensor is not None)
+        return order
 
     def _actual(self, tensor):
         """The type in which a tensor is computed with, whatever hints there are."""
