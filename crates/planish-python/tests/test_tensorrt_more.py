@@ -329,6 +329,8 @@ def test_layers_are_told_their_function_as_their_type(network):  # noqa: F811
     pool = network.add_pooling_nd(x, trt.PoolingType.MAX, (2, 2))
     pool.type = trt.PoolingType.AVERAGE
     assert (layer.activation, pool.pooling) == (trt.ActivationType.RELU, trt.PoolingType.AVERAGE)
+    pool.stride_nd[0] = 5
+    assert pool.stride_nd == (1, 1) and pool.padding_nd == (0, 0)
     layer.__class__ = trt.IActivationLayer
     assert layer.type == trt.LayerType.ACTIVATION
 

@@ -22,7 +22,7 @@ array([0., 2.], dtype=float32)
 What is not honoured though it would change something says so once, through the logger.
 """
 
-from ._builder import Builder, IBuilderConfig, IOptimizationProfile, OnnxParser, ParserError
+from ._builder import Builder, IBuilderConfig, IOptimizationProfile
 from ._calibrators import (
     CalibrationAlgoType,
     IInt8Calibrator,
@@ -181,6 +181,7 @@ from ._loops import (
     ITripLimitLayer,
 )
 from ._network import INetworkDefinition
+from ._parser import OnnxParser, ParserError
 from ._plugins import (
     IPluginCreator,
     IPluginRegistry,

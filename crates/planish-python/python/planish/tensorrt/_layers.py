@@ -18,7 +18,7 @@ from ._enums import (
 from ._emit import cast, is_hint
 from ._memory import array_at
 from ._tensor import ITensor
-from ._types import DataType, nptype, of_numpy
+from ._types import DataType, Dims, nptype, of_numpy
 
 
 class Weights:
@@ -91,7 +91,8 @@ class ILayer:
     def __getattr__(self, key):
         told = self.__dict__.get("_told", {})
         if key in told:
-            return told[key]
+            # Sizes are given away as a copy: to write to it is not to tell the layer.
+            return type(told[key])(told[key]) if isinstance(told[key], Dims) else told[key]
         raise AttributeError(f"a layer of kind {self.type.name} has no `{key}`")
 
     def __setattr__(self, key, value):

@@ -6,10 +6,10 @@ import tempfile
 import numpy as np
 import planish
 
-from ._builder import ParserError
 from ._enums import TensorLocation
 from ._layers import Weights, array_of
 from ._logger import ILogger
+from ._parser import ParserError
 
 
 class OnnxParserRefitter:
