@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::Parser;
 use planish::io::npy;
 
@@ -15,14 +15,16 @@ use crate::args::{
 use crate::ending::Answer;
 use crate::files::{self, Kind};
 use crate::scratch::Scratch;
-use crate::{load, say_note};
+use crate::{load, say_note, usage};
 
 /// What Polygraphy calls the file that a check looks at.
 const DEBUGGED: &str = "polygraphy_debug.onnx";
 
 /// Runs another command of ours.
 fn command(words: &[&str], out: &mut dyn Write) -> Result<Answer> {
-    crate::command(Args::try_parse_from([&["planish"], words].concat())?, out)
+    let args = Args::try_parse_from([&["planish"], words].concat())
+        .map_err(|error| anyhow!(usage::line(&error).unwrap_or_else(|| error.to_string())))?;
+    crate::command(args, out)
 }
 
 fn text(path: &Path) -> Result<&str> {
