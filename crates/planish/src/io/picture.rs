@@ -263,7 +263,7 @@ mod tests {
             let image = decode(&path).unwrap().into_luma8();
             assert_eq!(image.dimensions(), size, "orientation {orientation}");
             let is_dark = |pixel: &image::Luma<u8>| pixel.0[0] < 128;
-            let (first, last) = (image.pixels().next().unwrap(), image.pixels().last().unwrap());
+            let (first, last) = (image.pixels().next().unwrap(), image.pixels().next_back().unwrap());
             assert_eq!((is_dark(first), is_dark(last)), dark, "orientation {orientation}");
         }
         std::fs::remove_file(&path).unwrap();
