@@ -13,6 +13,7 @@ mod explore;
 mod exporter;
 mod plugin;
 mod polygraphy;
+mod polygraphy_tools;
 mod quantize;
 mod refit;
 mod sign;
@@ -40,6 +41,9 @@ pub(crate) use explore::Explore;
 pub(crate) use exporter::Exporter;
 pub(crate) use plugin::{PluginCheck, PluginCommand, PluginList, PluginMatch};
 pub(crate) use polygraphy::{Polygraphy, PolygraphyRun};
+pub(crate) use polygraphy_tools::{
+    PolygraphyCheck, PolygraphyConvert, PolygraphyDebug, PolygraphyInspect, PolygraphySurgeon,
+};
 pub(crate) use quantize::Quantize;
 pub(crate) use refit::Refit;
 pub(crate) use sign::{Sign, Verify};
@@ -160,8 +164,8 @@ pub(crate) enum Command {
     /// Build and measure by the flags of TensorRT's trtexec 8 to 11, for scripts that have them
     #[command(disable_help_flag = true)]
     Trtexec(Trtexec),
-    /// Compare backends by the flags of Polygraphy, for scripts that have them
-    #[command(subcommand)]
+    /// Compare backends, convert, look into and change models by the words of Polygraphy, for scripts that have them
+    #[command(subcommand, version)]
     Polygraphy(Polygraphy),
     /// Print what a shell needs to complete commands: planish completions bash > ~/.local/share/bash-completion/completions/planish
     Completions(Completions),

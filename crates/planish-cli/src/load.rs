@@ -110,6 +110,11 @@ pub(crate) struct Made {
     pub(crate) stages: Option<planish::Stages>,
 }
 
+/// Says why a file cannot be read, before anybody says what it is not.
+pub(crate) fn readable(path: &Path) -> Result<()> {
+    planish::files::open(path).map(drop).with_context(|| format!("cannot read {}", path.display()))
+}
+
 /// Whether the file is a plan, by its first bytes. What cannot be read is none; who reads it as a model says why.
 pub(crate) fn is_plan(path: &Path) -> bool {
     let mut first = [0u8; 16];

@@ -1,7 +1,8 @@
-//! `planish polygraphy run`: a model on several backends, compared as Polygraphy's users know it.
+//! `planish polygraphy`: a model on several backends, compared as Polygraphy's users know it; and their other tools.
 
 mod compare;
 mod inputs;
+mod tools;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,14 @@ struct Results {
 }
 
 pub(crate) fn command(args: &Polygraphy, out: &mut dyn Write) -> Result<Answer> {
-    let Polygraphy::Run(args) = args;
+    let args = match args {
+        Polygraphy::Run(args) => args,
+        Polygraphy::Convert(args) => return tools::convert(args, out),
+        Polygraphy::Inspect(args) => return tools::inspect(args, out),
+        Polygraphy::Surgeon(args) => return tools::surgeon(args, out),
+        Polygraphy::Check(args) => return tools::check(args, out),
+        Polygraphy::Debug(args) => return tools::debug(args, out),
+    };
     let begun = Instant::now();
     let answer = compare_runners(args, out)?;
     let (letter, word) = if answer == Answer::Yes { ("I", "PASSED") } else { ("E", "FAILED") };
@@ -42,6 +50,7 @@ pub(crate) fn command(args: &Polygraphy, out: &mut dyn Write) -> Result<Answer> 
 
 fn compare_runners(args: &PolygraphyRun, out: &mut dyn Write) -> Result<Answer> {
     say_without_effect(args);
+    load::readable(&args.model)?;
     let is_plan = load::is_plan(&args.model);
     if let Some(ty) = &args.model_type {
         let is_engine = match ty.as_str() {

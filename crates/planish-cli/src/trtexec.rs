@@ -91,6 +91,7 @@ fn open(asked: &Asked, log: &mut Log<'_>) -> Result<Option<Engine>> {
     let begun = Instant::now();
     let made = match &asked.origin {
         Origin::Engine(_) => {
+            load::readable(path)?;
             ensure!(
                 load::is_plan(path),
                 "--loadEngine={}: this is no plan; --onnx takes models, and engines of TensorRT have to be built again",

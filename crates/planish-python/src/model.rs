@@ -50,6 +50,18 @@ impl Model {
         py.detach(|| self.inner.save_onnx(path)).or_raise(py)
     }
 
+    /// The same function with the passes that every build runs behind it, in operators up to this opset.
+    ///
+    /// >>> model = planish.Model.parse('graph "g" { input %x: f32[n] %i: f32[n] = Neg(%x) %y: f32[n] = Neg(%i) output %y }')
+    /// >>> len(model.nodes), len(model.simplified().nodes) <= 2
+    /// (2, True)
+    #[pyo3(signature = (opset=21))]
+    fn simplified(&self, py: Python<'_>, opset: i64) -> PyResult<Model> {
+        let made =
+            py.detach(|| planish::Builder::from_model(self.inner.clone()).simplify(opset)).or_raise(py)?;
+        Ok(Model { inner: made.model, metadata: self.metadata.clone() })
+    }
+
     /// The outputs on a dict of inputs, by the exact reference that plans are checked against: slow, and right.
     ///
     /// >>> model = planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }')

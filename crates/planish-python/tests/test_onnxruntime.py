@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import io
 import pathlib
 import threading
 import warnings
@@ -10,10 +11,12 @@ import numpy as np
 import planish
 import planish.onnxruntime as ort
 import pytest
+from planish._onnx_bytes import Graph
 from planish.onnxruntime.capi.onnxruntime_pybind11_state import (
     Fail,
     InvalidArgument,
     InvalidGraph,
+    InvalidProtobuf,
     NoSuchFile,
 )
 
@@ -68,11 +71,13 @@ def test_types_have_onnx_runtimes_names():
 def test_models_are_paths_bytes_and_plans():
     planish.Model.parse(ADD).save_onnx("add.onnx")
     options = ort.SessionOptions()
-    options.optimized_model_filepath = "add.plan"
     a = np.float32([1])
-    for source in (pathlib.Path("add.onnx"), pathlib.Path("add.onnx").read_bytes(), "add.plan"):
-        session = ort.InferenceSession(source, options if source != "add.plan" else None)
-        assert session.run(["c"], {"a": a, "b": a}) == [np.float32([2])]
+    for kept in ("add.plan", "optimized.onnx"):
+        options.optimized_model_filepath = kept
+        for source in (pathlib.Path("add.onnx"), pathlib.Path("add.onnx").read_bytes(), kept):
+            session = ort.InferenceSession(source, options if source != kept else None)
+            assert session.run(["c"], {"a": a, "b": a}) == [np.float32([2])]
+    assert planish.Model("optimized.onnx").outputs[0].name == "c"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +86,10 @@ def test_models_are_paths_bytes_and_plans():
         ({}, None, ValueError, "Required inputs (['x']) are missing from input feed ([])."),
         ({"x": np.zeros((1, 4), np.float32), "z": 1}, None, InvalidArgument, "INVALID_ARGUMENT : Invalid input name: z"),
         ({"x": np.zeros((1, 4), np.float32)}, ["z"], InvalidArgument, "Invalid output name:z"),
-        ({"x": np.zeros((1, 4))}, None, InvalidArgument, "2 : INVALID_ARGUMENT : input `x` is f64"),
-        ({"x": np.zeros((1, 5), np.float32)}, None, InvalidArgument, "INVALID_ARGUMENT"),
+        ({"z": np.zeros((1, 4), np.float32)}, None, ValueError, "Required inputs (['x']) are missing from input feed (['z'])."),
+        ({"x": np.zeros((1, 4))}, None, InvalidArgument, "Unexpected input data type. Actual: (tensor(double)) , expected: (tensor(float)) (input `x` is f64"),
+        ({"x": np.zeros((1, 5), np.float32)}, None, InvalidArgument, "Got invalid dimensions for input: x for the following indices\n index: 1 Got: 5 Expected: 4"),
+        ({"x": np.zeros(4, np.float32)}, None, InvalidArgument, "Invalid rank for input: x Got: 1 Expected: 2"),
     ],
 )
 def test_wrong_feeds(feed, names, error, words):
@@ -95,8 +102,13 @@ def test_wrong_feeds(feed, names, error, words):
 def test_what_is_no_model():
     with pytest.raises(NoSuchFile, match="3 : NO_SUCHFILE"):
         ort.InferenceSession("no.onnx")
-    with pytest.raises((InvalidGraph, Fail)):
+    with pytest.raises((InvalidProtobuf, InvalidGraph)):
         ort.InferenceSession(b"nothing")
+    with pytest.raises(InvalidArgument):
+        ort.InferenceSession(b"")
+    for source in (5, None, io.BytesIO()):
+        with pytest.raises(TypeError, match="Unable to load from type"):
+            ort.InferenceSession(source)
 
 
 def test_the_second_session_of_a_model_is_opened_from_the_cache(tmp_path):
@@ -130,6 +142,114 @@ def test_session_options():
     assert session.run(None, {"x": np.zeros((2, 4), np.float32)})[0].shape == (2, 4)
     with pytest.raises(InvalidArgument):
         session.run(None, {"x": np.zeros((3, 4), np.float32)})
+
+
+def test_options_that_are_not_there_are_errors():
+    options = ort.SessionOptions()
+    for key, value, error in (("thread_count", 4, AttributeError), ("intra_op_num_threads", "4", TypeError), ("graph_optimization_level", 99, TypeError)):
+        with pytest.raises(error):
+            setattr(options, key, value)
+    assert str(options.graph_optimization_level) == "GraphOptimizationLevel.ORT_ENABLE_ALL"
+
+
+def test_weights_of_options_take_the_place_of_the_model_s():
+    text = 'graph "g" { input %x: f32[n,2] const %w: f32[2] = [1,2] %y: f32[n,2] = Mul(%x, %w) output %y }'
+    planish.Model.parse(text).save_onnx("mul.onnx")
+    options, x = ort.SessionOptions(), np.ones((1, 2), "f")
+    weights = ort.OrtValue.ortvalue_from_numpy(np.float32([5, 7]))
+    options.add_initializer("w", weights)
+    assert ort.InferenceSession("mul.onnx", options).run(None, {"x": x})[0].tolist() == [[5, 7]]
+    options.add_initializer("v", weights)
+    with pytest.raises(ValueError, match="no weight `v`"):
+        ort.InferenceSession("mul.onnx", options)
+
+
+def test_inputs_with_a_value_of_their_own():
+    graph = Graph("default")
+    graph.input("x", "float32", ["n", 2])
+    graph.input("b", "float32", [2])
+    assert graph.weight("w", "float32", [2], np.float32([1, 2]).tobytes()) == "w"
+    graph._weights[-1] = graph._weights[-1].replace(b"\x42\x01w", b"\x42\x01b")  # the weight is called as the input is
+    graph.node("Add", ["x", "b"], ("y",))
+    graph.output("y", None, None)
+    session, x = ort.InferenceSession(graph.to_bytes()), np.zeros((1, 2), "f")
+    assert [info.name for info in session.get_inputs()] == ["x"]
+    (default,) = session.get_overridable_initializers()
+    assert (default.name, default.type, default.shape) == ("b", "tensor(float)", [2])
+    assert session.run(None, {"x": x})[0].tolist() == [[1, 2]]
+    assert session.run(None, {"x": x, "b": np.float32([5, 6])})[0].tolist() == [[5, 6]]
+    with pytest.raises(InvalidArgument, match="Invalid input name: c"):
+        session.run(None, {"x": x, "c": x})
+
+
+def test_runs_are_ended_beforehand():
+    options = ort.RunOptions()
+    options.terminate = True
+    with pytest.raises(Fail, match="terminate flag"):
+        session_of(RELU).run(None, {"x": np.ones((1, 4), "f")}, options)
+
+
+def of_classic(make, inputs, outputs):
+    """A session of a model with operators of classic models."""
+    graph = Graph("classic")
+    for name, dtype, shape in inputs:
+        graph.input(name, dtype, shape)
+    made = make(graph)
+    for name, wanted in zip(made, outputs):
+        graph.node("Identity", [name], (wanted,))
+        graph.output(wanted, None, None)
+    return ort.InferenceSession(graph.to_bytes())
+
+
+def classic(graph, op, inputs, n_outputs=1, **attributes):
+    """A node of the classic models' domain."""
+    return graph.custom_node("ai.onnx.ml", 3, op, inputs, n_outputs, op, attributes)
+
+
+@pytest.mark.parametrize("labels,kind", [(["cat", "dog"], "string"), ([3, 8], "int64")])
+def test_classifiers_name_classes_and_give_maps(labels, kind):
+    def make(graph):
+        key = "classlabels_strings" if kind == "string" else "classlabels_ints"
+        told = {"coefficients": [1.0, 0.0, 0.0, 1.0], "intercepts": [0.0, 0.0], "post_transform": "NONE", key: labels}
+        label, scores = classic(graph, "LinearClassifier", ["x"], 2, **told)
+        return label, scores
+
+    def zipped(graph):
+        label, scores = make(graph)
+        (maps,) = classic(graph, "ZipMap", [scores], **{"classlabels_strings" if kind == "string" else "classlabels_int64s": labels})
+        return label, maps
+
+    x = np.float32([[2, 1], [0, 5]])
+    session = of_classic(make, [("x", "float32", ["n", 2])], ("label", "scores"))
+    label, scores = session.run(None, {"x": x})
+    assert label.tolist() == labels and session.get_outputs()[0].type == f"tensor({kind})"
+    assert label.dtype == (object if kind == "string" else np.int64)
+    session = of_classic(zipped, [("x", "float32", ["n", 2])], ("label", "maps"))
+    assert session.run(["maps"], {"x": x}) == [[dict(zip(labels, row)) for row in [[2.0, 1.0], [0.0, 5.0]]]]
+    assert (session.get_outputs()[1].type, session.get_outputs()[1].shape) == (f"seq(map({kind},tensor(float)))", [])
+
+
+def test_columns_of_words():
+    def make(graph):
+        return classic(graph, "OneHotEncoder", ["sex"], zeros=1, cats_strings=["female", "male"])
+
+    session = of_classic(make, [("sex", "string", ["n", 1])], ("columns",))
+    assert session.get_inputs()[0].type == "tensor(string)"
+    (columns,) = session.run(None, {"sex": np.array([["male"], ["female"], ["?"]])})
+    assert columns.reshape(3, 2).tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
+def test_names_that_are_imported_past_the_package():
+    from planish.onnxruntime.capi import _pybind_state, onnxruntime_inference_collection
+    from planish.onnxruntime import backend
+
+    assert _pybind_state.InvalidArgument is InvalidArgument
+    assert onnxruntime_inference_collection.InferenceSession is ort.InferenceSession
+    planish.Model.parse(RELU).save_onnx("relu.onnx")
+    (y,) = backend.prepare("relu.onnx").run(np.float32([[-1, 2, -3, 4]]))
+    assert y.tolist() == [[0, 2, 0, 4]]
+    with pytest.raises(RuntimeError, match="NodeArg with name: q"):
+        session_of(RELU).io_binding().bind_cpu_input("q", np.ones(1))
 
 
 def test_a_trace_of_the_steps_is_written():

@@ -198,8 +198,11 @@ def test_output_types_and_what_is_missing(network, logger):
     network.mark_output(layer.get_output(0))
     (y,) = run(network, logger, np.float32([[1, 2, 3], [4, 5, 6]]))
     assert y.dtype == np.int32 and y.tolist() == [[-1, -2, -3], [-4, -5, -6]]
-    with pytest.raises(NotImplementedError, match="add_loop"):
-        network.add_loop()
+    with pytest.raises(NotImplementedError, match="add_moe"):
+        network.add_moe(x, x, x)
+    assert not hasattr(network, "add_moe")
+    with pytest.raises(AttributeError, match="no `alpha`"):
+        layer.alpha = 1.0
 
 
 def test_a_network_that_cannot_be_is_told(network, logger):

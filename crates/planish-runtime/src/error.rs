@@ -152,7 +152,11 @@ impl Error {
     pub(crate) fn at(step: &str, error: KernelError) -> Error {
         use KernelErrorKind as Kernel;
         let kind = match error.kind() {
-            Kernel::NoSuchTactic => return Error::needs_rebuild(format!("step `{step}`: {error}")),
+            // A plan that was built here names tactics that compute its steps: it is of another machine or version, or was
+            // changed by hand.
+            Kernel::NoSuchTactic | Kernel::Unsupported => {
+                return Error::needs_rebuild(format!("step `{step}`: {error}"));
+            }
             Kernel::OutOfMemory => ErrorKind::OutOfMemory,
             Kernel::Limit => ErrorKind::Limit,
             Kernel::BadValues => ErrorKind::BadValues,

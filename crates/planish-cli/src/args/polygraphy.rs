@@ -1,13 +1,29 @@
-//! The words of `planish polygraphy run`, which are Polygraphy's.
+//! The words of `planish polygraphy` and its `run`, which are Polygraphy's.
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::{PolygraphyCheck, PolygraphyConvert, PolygraphyDebug, PolygraphyInspect, PolygraphySurgeon};
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum Polygraphy {
     /// Run a model on several backends and compare their outputs
     Run(PolygraphyRun),
+    /// Build a plan
+    Convert(PolygraphyConvert),
+    /// Look into models, plans and arrays
+    #[command(subcommand)]
+    Inspect(PolygraphyInspect),
+    /// Change models
+    #[command(subcommand)]
+    Surgeon(PolygraphySurgeon),
+    /// Check models
+    #[command(subcommand)]
+    Check(PolygraphyCheck),
+    /// Find what is wrong
+    #[command(subcommand)]
+    Debug(PolygraphyDebug),
 }
 
 const RUNNERS: &str = "Runners";

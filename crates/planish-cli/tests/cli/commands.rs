@@ -41,6 +41,12 @@ const REFUSED: &[&[&str]] = &[
     &["doctor", "--nonsense"],
     &["trtexec", "--onnx=BAD"],
     &["polygraphy", "run", "BAD", "--trt"],
+    &["polygraphy", "convert", "BAD", "-o", "OUT.plan"],
+    &["polygraphy", "inspect", "model", "BAD"],
+    &["polygraphy", "inspect", "data", "BAD"],
+    &["polygraphy", "surgeon", "extract", "BAD", "--outputs", "y:auto", "-o", "OUT.onnx"],
+    &["polygraphy", "check", "lint", "BAD"],
+    &["polygraphy", "debug", "reduce", "BAD", "-o", "OUT.onnx", "--check", "true"],
     &["completions", "no-shell"],
     &["man", "BAD"],
 ];

@@ -91,3 +91,96 @@ fn what_is_wrong_is_one_line() {
     assert_eq!(ended.code, Some(3));
     assert!(ended.stderr.contains("no-such-python does not start"), "{}", ended.stderr);
 }
+
+#[test]
+fn the_other_tools_are_there_in_polygraphy_s_words() {
+    let folder = Folder::new("polygraphy-tools");
+    let path = |name: &str| folder.path(name).display().to_string();
+    let model = folder.put("linear.onnx", &linear());
+    let tool = |words: &[&str]| succeeds(&[&["polygraphy"], words].concat()).stdout;
+    // convert, and inspect what comes of it.
+    let plan = path("linear.engine");
+    let shapes =
+        ["--trt-min-shapes", "x:[1,3]", "--trt-opt-shapes", "x:[2,3]", "--trt-max-shapes", "x:[4,3]"];
+    let usual = ["convert", &model, "-o", &plan, "--device", "cpu", "--builder-optimization-level", "0"];
+    let said = tool(&[&usual[..], &shapes, &["--convert-to", "trt"]].concat());
+    assert!(said.contains(&format!("[I] Saving engine to {plan}")), "{said}");
+    assert!(tool(&["inspect", "model", &plan, "--show", "layers"]).contains("Gemm"));
+    let said = tool(&["inspect", "model", &model, "--mode=full"]);
+    assert!(said.contains("MatMul(%x, %w)") || said.contains("MatMul("), "{said}");
+    tool(&[
+        "run",
+        &plan,
+        "--trt",
+        "--device",
+        "cpu",
+        "--input-shapes",
+        "x:[4,3]",
+        "--save-outputs",
+        &path("o.npz"),
+    ]);
+    let said = tool(&["inspect", "data", &path("o.npz"), "-s"]);
+    assert!(said.contains("y [dtype=f32, shape=[4, 2]] | min="), "{said}");
+    tool(&["inspect", "capability", &model]);
+    tool(&["check", "lint", &model]);
+    // surgeon
+    let part = path("part.onnx");
+    tool(&["surgeon", "extract", &model, "--inputs", "xw:[2,2]:float32", "--outputs", "y:auto", "-o", &part]);
+    let said = tool(&["run", &part, "--reference", "--save-inputs", &path("i.npz")]);
+    assert!(said.contains("PASSED"), "{said}");
+    let clean = path("clean.onnx");
+    let words = [
+        "surgeon",
+        "sanitize",
+        &model,
+        "--fold-constants",
+        "--override-input-shapes",
+        "x:[5,3]",
+        "-o",
+        &clean,
+    ];
+    tool(&words);
+    assert!(tool(&["inspect", "model", &clean]).contains("5,3"));
+    let more = path("more.onnx");
+    tool(&[
+        "surgeon",
+        "insert",
+        &model,
+        "--op",
+        "Relu",
+        "--inputs",
+        "xw",
+        "--outputs",
+        "y",
+        "--name",
+        "r",
+        "-o",
+        &more,
+    ]);
+    let few = "sparsity: no layer of the model can be pruned: `xw`: it adds up few products";
+    fails(&folder, &["polygraphy", "surgeon", "prune", &model, "-o", &path("sparse.onnx")], 2, few);
+    // debug reduce: a check that fails where there is a MatMul.
+    let reduced = path("reduced.onnx");
+    let check = ["--check", "sh", "-c", "! grep -q MatMul $0", "polygraphy_debug.onnx"];
+    tool(&[&["debug", "reduce", &model, "-o", &reduced, "--mode=bisect"], &check[..]].concat());
+    assert!(tool(&["inspect", "model", &reduced]).contains("MatMul"));
+    // What is not there is told, and what is no plan.
+    fails(
+        &folder,
+        &["polygraphy", "convert", &model, "-o", &plan, "--convert-to", "onnx"],
+        2,
+        "--convert-to onnx: models become plans (trt); `planish simplify` and `planish surgeon` write .onnx",
+    );
+    fails(
+        &folder,
+        &["polygraphy", "run", &path("no.engine"), "--trt"],
+        2,
+        "cannot read {}/no.engine: No such file or directory (os error 2)",
+    );
+    fails(
+        &folder,
+        &["polygraphy", "inspect", "model", &model, "--show", "colours"],
+        2,
+        "`colours` is nothing that could be shown; give layers, attrs or weights",
+    );
+}

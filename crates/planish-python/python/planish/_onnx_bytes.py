@@ -19,6 +19,7 @@ ELEMENT_TYPES = {
     "int16": 5,
     "int32": 6,
     "int64": 7,
+    "string": 8,
     "bool": 9,
     "float16": 10,
     "float64": 11,
@@ -60,6 +61,11 @@ def _attribute(name, value):
         return _text(1, name) + _varint(2 << 3 | 5) + struct.pack("<f", value) + _int(20, 1)
     if isinstance(value, str):
         return _text(1, name) + _text(4, value) + _int(20, 3)
+    if isinstance(value, Graph):
+        # A body: g is field 6.
+        return _text(1, name) + _bytes(6, value.graph_bytes()) + _int(20, 5)
+    if value and all(isinstance(item, str) for item in value):
+        return _text(1, name) + b"".join(_text(9, item) for item in value) + _int(20, 8)
     if all(isinstance(item, int) for item in value):
         return _text(1, name) + b"".join(_int(8, item) for item in value) + _int(20, 7)
     return _text(1, name) + b"".join(_varint(7 << 3 | 5) + struct.pack("<f", item) for item in value) + _int(20, 6)
@@ -78,11 +84,26 @@ def _value_info(name, dtype, shape):
 class Graph:
     """A graph in the making."""
 
-    def __init__(self, name):
+    def __init__(self, name, around=None):
         self._name = name
         self._nodes, self._weights, self._inputs, self._outputs = [], [], [], []
         self._taken = set()
         self._domains = {}
+        self._read = None
+        if around is not None:
+            # A body sees what is around it: names are taken there, and weights are put there.
+            self._weights, self._taken, self._domains = around._weights, around._taken, around._domains
+        self._is_body = around is not None
+
+    def go_on(self, read):
+        """Begins with what a file holds (`_onnx_read.File`), but for its nodes, inputs and outputs."""
+        self._read = read
+        self._taken.update(read.names)
+        self._weights.extend(read.weights)
+
+    def raw_node(self, content):
+        """A node as it stood in a file."""
+        self._nodes.append(content)
 
     def name_like(self, wanted):
         """A name that nothing has yet."""
@@ -91,6 +112,14 @@ class Graph:
             name, number = f"{wanted}.{number}", number + 1
         self._taken.add(name)
         return name
+
+    def reserve(self, names):
+        """Keeps names from nodes that would take them."""
+        self._taken.update(names)
+
+    def release(self, name):
+        """Lets the next node have a name."""
+        self._taken.discard(name)
 
     def input(self, name, dtype, shape):
         """An input: sizes are numbers, names, or None for those that are not known."""
@@ -126,12 +155,19 @@ class Graph:
         self._domains[domain] = max(version, self._domains.get(domain, 0))
         return [made] if isinstance(made, str) else list(made)
 
+    def graph_bytes(self):
+        """The graph alone: `GraphProto`."""
+        parts = [_bytes(1, node) for node in self._nodes] + [_text(2, self._name)]
+        parts += [] if self._is_body else [_bytes(5, weight) for weight in self._weights]
+        parts += [_bytes(11, info) for info in self._inputs] + [_bytes(12, info) for info in self._outputs]
+        if self._read is not None:
+            parts += self._read.other_weights
+        return b"".join(parts)
+
     def to_bytes(self):
         """The file."""
-        parts = [_bytes(1, node) for node in self._nodes] + [_text(2, self._name)]
-        parts += [_bytes(5, weight) for weight in self._weights]
-        parts += [_bytes(11, info) for info in self._inputs] + [_bytes(12, info) for info in self._outputs]
-        graph = b"".join(parts)
-        opsets = [("", OPSET), *self._domains.items()]
-        opset = b"".join(_bytes(8, _text(1, domain) + _int(2, version)) for domain, version in opsets)
-        return _int(1, IR_VERSION) + _text(2, "planish") + opset + _bytes(7, graph)
+        opsets = dict(self._read.opsets) if self._read is not None else {"": OPSET}
+        opsets.update((domain, max(version, opsets.get(domain, 0))) for domain, version in self._domains.items())
+        opset = b"".join(_bytes(8, _text(1, domain) + _int(2, version)) for domain, version in opsets.items())
+        functions = b"".join(self._read.functions) if self._read is not None else b""
+        return _int(1, IR_VERSION) + _text(2, "planish") + opset + functions + _bytes(7, self.graph_bytes())

@@ -121,6 +121,18 @@ fn honest_plans_run() {
 }
 
 #[test]
+fn a_tactic_that_does_not_fit_its_step_asks_for_a_rebuild() {
+    let mut plan = PLANS["products"].clone();
+    set_tactic(step(&mut plan, "LogSoftmax"), "conv_igemm_f32");
+    let plan = Plan::from_bytes(Bytes::from_vec(plan.to_bytes().unwrap())).unwrap();
+    let inputs = bases::inputs(&plan, 2).expect("inputs of known types");
+    let engine = Engine::new(plan, vec![Arc::new(Cpu::new()) as Arc<dyn Backend>]).unwrap();
+    let ran = engine.context().and_then(|mut context| context.run_values(&inputs).map(drop));
+    let error = ran.expect_err("no convolution is a softmax");
+    assert!(matches!(error.kind(), ErrorKind::NeedsRebuild { .. }), "{error}");
+}
+
+#[test]
 fn there_are_enough_of_them() {
     let all = [
         storages::FORGERIES.len(),

@@ -3,6 +3,7 @@
 use std::io::BufReader;
 use std::path::Path;
 
+use image::ImageDecoder;
 use image::imageops::FilterType;
 use planish_op::TensorType;
 use planish_tensor::{DType, Tensor};
@@ -27,15 +28,27 @@ pub fn is_image(path: &Path) -> bool {
     ["png", "jpg", "jpeg", "bmp"].contains(&extension.as_str())
 }
 
-/// The image in a file.
+/// The image in a file, upright: turned and mirrored as the camera wrote into it (EXIF), as viewers and OpenCV show it.
 pub(crate) fn decode(path: &Path) -> Result<image::DynamicImage, Error> {
-    planish_files::open(path)
+    let reader = planish_files::open(path)
         .and_then(|file| image::ImageReader::new(BufReader::new(file)).with_guessed_format())
-        .map_err(|error| Error::io("read", path, &error))?
-        .decode()
-        .map_err(|error| {
-            Error::new(ErrorKind::BadFile, format!("{} is not a usable image: {error}", path.display()))
-        })
+        .map_err(|error| Error::io("read", path, &error))?;
+    upright(reader).map_err(|error| {
+        Error::new(ErrorKind::BadFile, format!("{} is not a usable image: {error}", path.display()))
+    })
+}
+
+fn upright(
+    reader: image::ImageReader<impl std::io::BufRead + std::io::Seek>,
+) -> image::ImageResult<image::DynamicImage> {
+    let mut decoder = reader.into_decoder()?;
+    // What `ImageReader::decode` asks before it allocates.
+    image::Limits::default().reserve(decoder.total_bytes())?;
+    // What cannot be read of it says nothing: the pixels are as good as without.
+    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let mut image = image::DynamicImage::from_decoder(decoder)?;
+    image.apply_orientation(orientation);
+    Ok(image)
 }
 
 /// The pixels of an image as `[channels, rows, columns]` with 1, 3 or 4 channels, in 8 bits or, where the file has more, 16.
@@ -218,5 +231,41 @@ mod tests {
         std::fs::write(&path, b"no image").unwrap();
         assert!(load(&path, "x", &ty(DType::F32, "[b,3,h,w]")).is_err());
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// A JPEG whose EXIF says how the camera was held.
+    fn photo(orientation: u8) -> Vec<u8> {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        // Dark on the left.
+        let pixels = image::GrayImage::from_fn(32, 16, |x, _| image::Luma([if x < 16 { 10 } else { 240 }]));
+        pixels.write_to(&mut bytes, image::ImageFormat::Jpeg).unwrap();
+        let mut bytes = bytes.into_inner();
+        // APP1 of 34 bytes: a little-endian TIFF with one entry, tag 0x0112, a short.
+        let mut exif = vec![0xFF, 0xE1, 0, 34];
+        exif.extend(b"Exif\0\0II\x2A\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0");
+        exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.splice(2..2, exif);
+        bytes
+    }
+
+    #[test]
+    fn photos_stand_upright() {
+        let path = std::env::temp_dir().join(format!("planish-upright-{}.jpg", std::process::id()));
+        // Of the picture as it is to be seen: its sizes, and whether its first and its last pixel are dark.
+        for (orientation, size, dark) in [
+            (1, (32, 16), (true, false)),
+            (3, (32, 16), (false, true)),
+            (6, (16, 32), (true, false)),
+            (8, (16, 32), (false, true)),
+            (99, (32, 16), (true, false)),
+        ] {
+            std::fs::write(&path, photo(orientation)).unwrap();
+            let image = decode(&path).unwrap().into_luma8();
+            assert_eq!(image.dimensions(), size, "orientation {orientation}");
+            let is_dark = |pixel: &image::Luma<u8>| pixel.0[0] < 128;
+            let (first, last) = (image.pixels().next().unwrap(), image.pixels().next_back().unwrap());
+            assert_eq!((is_dark(first), is_dark(last)), dark, "orientation {orientation}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

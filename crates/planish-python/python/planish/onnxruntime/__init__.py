@@ -21,7 +21,17 @@ from ._options import (
 )
 from ._providers import get_all_providers, get_available_providers, get_device
 from ._session import InferenceSession, ModelMetadata, NodeArg
-from ._values import IOBinding, OrtDevice, OrtValue
+from ._values import (
+    IOBinding,
+    OrtAllocatorType,
+    OrtArenaCfg,
+    OrtDevice,
+    OrtMemoryInfo,
+    OrtMemType,
+    OrtValue,
+    OrtValueVector,
+    SparseTensor,
+)
 
 #: The version of ONNX Runtime's interface that is followed.
 __version__ = "1.20.0"
@@ -34,22 +44,35 @@ __all__ = [
     "InferenceSession",
     "ModelMetadata",
     "NodeArg",
+    "OrtAllocatorType",
+    "OrtArenaCfg",
     "OrtDevice",
+    "OrtMemType",
+    "OrtMemoryInfo",
     "OrtValue",
+    "OrtValueVector",
     "RunOptions",
     "SessionIOBinding",
     "SessionOptions",
+    "SparseTensor",
+    "create_and_register_allocator",
     "disable_telemetry_events",
     "enable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
     "get_build_info",
     "get_device",
+    "get_ep_devices",
     "get_version_string",
+    "has_collective_ops",
     "preload_dlls",
+    "print_debug_info",
+    "register_execution_provider_library",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
     "set_seed",
+    "unregister_execution_provider_library",
 ]
 
 #: Another name of it.
@@ -90,3 +113,35 @@ def disable_telemetry_events():
 
 def preload_dlls(cuda=True, cudnn=True, msvc=True, directory=None):
     """Taken and left alone: libraries of CUDA are found when they are needed."""
+
+
+def create_and_register_allocator(mem_info, arena_cfg):
+    """Taken and left alone: a context's memory is its own."""
+
+
+def set_global_thread_pool_sizes(intra_op_num_threads, inter_op_num_threads):
+    """Taken and left alone: sessions have threads of their own."""
+
+
+def get_ep_devices():
+    """None: devices are chosen by providers."""
+    return []
+
+
+def has_collective_ops():
+    """Never."""
+    return False
+
+
+def register_execution_provider_library(name, path):
+    """Refused: providers in libraries of ONNX Runtime's cannot be called."""
+    raise NotImplementedError(f"{path}: providers of ONNX Runtime's libraries cannot be called from Planish")
+
+
+def unregister_execution_provider_library(name):
+    """There are none."""
+
+
+def print_debug_info():
+    """Prints what this is."""
+    print(get_build_info())

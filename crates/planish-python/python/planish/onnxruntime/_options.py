@@ -1,9 +1,11 @@
 """Options of sessions and of runs."""
 
-import enum
+import os
+
+from planish._named import Named
 
 
-class GraphOptimizationLevel(enum.IntEnum):
+class GraphOptimizationLevel(Named):
     """How much is done to a model. Everything here is optimized; the higher levels also measure kernels."""
 
     ORT_DISABLE_ALL = 0
@@ -13,14 +15,14 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(enum.IntEnum):
+class ExecutionMode(Named):
     """Whether branches run beside each other: decided when a model is built, whatever is asked for."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(enum.IntEnum):
+class ExecutionOrder(Named):
     """The order of nodes: decided when a model is built, whatever is asked for."""
 
     DEFAULT = 0
@@ -69,6 +71,47 @@ class SessionOptions:
         self.use_per_session_threads = True
         self._entries = {}
         self._sizes = {}
+        self._weights = {}
+
+    def __setattr__(self, key, value):
+        known = self.__dict__.get(key)
+        if known is None and "_weights" in self.__dict__:
+            raise AttributeError(f"'SessionOptions' object has no attribute '{key}'")
+        if isinstance(known, Named) and not isinstance(value, type(known)) or type(known) in (int, str) and not isinstance(value, (type(known), os.PathLike)):
+            raise TypeError(f"SessionOptions.{key} is {type(known).__name__}, not {type(value).__name__}")
+        object.__setattr__(self, key, bool(value) if isinstance(known, bool) else value)
+
+    def add_initializer(self, name, ort_value):
+        """Another weight in the place of the model's."""
+        self._weights[name] = ort_value
+
+    def add_external_initializers(self, names, ort_values):
+        """Other weights in the place of the model's."""
+        self._weights.update(zip(names, ort_values))
+
+    def replaced_weights(self):
+        """The weights that take the place of the model's, as arrays."""
+        return {name: value.numpy() for name, value in self._weights.items()}
+
+    def add_external_initializers_from_files_in_memory(self, names, contents, lengths):
+        """Refused: give the path of the model, or its weights by `add_external_initializers`."""
+        raise NotImplementedError("files of weights in memory are not read; give the path of the model, or add_external_initializers")
+
+    def add_provider(self, provider, provider_options=None):
+        """A provider for sessions that are not given any."""
+        self._entries.setdefault("providers", []).append((provider, dict(provider_options or {})))
+
+    def add_provider_for_devices(self, devices, provider_options=None):
+        """Taken and left alone: devices are chosen by providers."""
+
+    def has_providers(self):
+        """Whether providers were added."""
+        return bool(self._entries.get("providers"))
+
+    def set_provider_selection_policy(self, policy):
+        """Taken and left alone: devices are chosen by providers."""
+
+    set_provider_selection_policy_delegate = set_load_cancellation_flag = set_provider_selection_policy
 
     def add_session_config_entry(self, key, value):
         """Keeps an entry; those of Planish begin with `planish.`, others are left alone."""
@@ -104,7 +147,7 @@ class SessionOptions:
 
 
 class RunOptions:
-    """Options of a run: taken, and left alone."""
+    """Options of a run: `terminate` ends it before it begins, others are taken and left alone."""
 
     def __init__(self):
         self.log_severity_level = -1
@@ -113,6 +156,10 @@ class RunOptions:
         self.only_execute_path_to_fetches = False
         self.terminate = False
         self._entries = {}
+
+    def add_active_adapter(self, adapter):
+        """Refused: weights are part of a plan."""
+        raise NotImplementedError("adapters cannot be put on a plan; merge them into the model")
 
     def add_run_config_entry(self, key, value):
         """Keeps an entry."""

@@ -7,24 +7,35 @@ import time
 import planish
 
 from . import _providers
+from ._errors import Fail, InvalidArgument, translated
+from ._files import defaults, output_names, type_and_sizes, with_weights, without_weights
 from ._options import GraphOptimizationLevel, SessionOptions
-from ._types import type_name
-from ._values import IOBinding, OrtValue
-from .capi.onnxruntime_pybind11_state import InvalidArgument, translated
+from ._types import type_name, type_of_number
+from ._values import IOBinding, OrtMemoryInfo, OrtValue, OrtValueVector
+from ._words import settled
 
 
 class NodeArg:
     """An input or an output: `name`, `type` as in `tensor(float)`, and `shape`."""
 
-    def __init__(self, info, nameless=()):
+    def __init__(self, info, nameless=(), words=None):
         self.name = info.name
-        self.type = type_name(info.dtype)
-        self.shape = [None if size in nameless else size for size in info.shape or ()]
+        self.type = type_name(info.dtype) if words is None else words.type_of(info.name, type_name(info.dtype))
+        # Sizes that only a run can tell have no name.
+        sizes = info.shape if words is None or info.name not in words.maps else ()
+        self.shape = [None if size in nameless or isinstance(size, str) and "'" in size else size for size in sizes or ()]
 
     def __repr__(self):
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
 
     __str__ = __repr__
+
+
+class _Declared(NodeArg):
+    """An input as the file declares it."""
+
+    def __init__(self, name, number, shape):
+        self.name, self.type, self.shape = name, type_of_number(number), shape
 
 
 class ModelMetadata:
@@ -59,14 +70,23 @@ def _shapes(model, sizes):
     return shapes if sizes else None
 
 
-class InferenceSession:
+class Session:
+    """What sessions have in common."""
+
+
+class InferenceSession(Session):
     """A model that is ready to run, of the path of an ONNX file, of its bytes, or of a plan of Planish's.
 
     Runs are safe from any number of threads, and release the interpreter's lock.
     """
 
     def __init__(self, path_or_bytes, sess_options=None, providers=None, provider_options=None, **kwargs):
+        if not isinstance(path_or_bytes, (str, bytes, bytearray, os.PathLike, planish.Model)):
+            raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
         self._options = sess_options if sess_options is not None else SessionOptions()
+        self._model_path = "" if isinstance(path_or_bytes, (bytes, bytearray, planish.Model)) else os.fspath(path_or_bytes)
+        self._words, self._named_outputs = None, None
+        self._default_inputs, self._others = None, {}
         self._used, self._device, precision = _providers.chosen(providers, provider_options)
         threads = self._options.intra_op_num_threads or None
         self._last_feed = None
@@ -80,13 +100,18 @@ class InferenceSession:
         infos = self._engine.inputs
         # Sizes that the file gives no name are called after their input and axis.
         nameless = {f"{info.name}.{axis}" for info in infos for axis in range(len(info.shape or ()))}
-        self._inputs = [NodeArg(info, nameless) for info in infos]
-        self._outputs = [NodeArg(info, nameless) for info in self._engine.outputs]
+        self._inputs = [NodeArg(info, nameless, self._words) for info in infos]
+        self._outputs = [NodeArg(info, nameless, self._words) for info in self._engine.outputs]
         self._input_names = {info.name for info in self._inputs}
         self._output_names = {info.name for info in self._outputs}
 
     def _build(self, source, precision, threads):
         options = self._options
+        self._source = source
+        if options.replaced_weights():
+            source = with_weights(source, options.replaced_weights())
+        if not isinstance(source, planish.Model):
+            source, self._words = settled(source)
         model = planish.Model(source)
         self._metadata = model.metadata
         named = options.config("planish.precision")
@@ -101,27 +126,53 @@ class InferenceSession:
             cache=options.config("planish.cache") != "0",
         )
         if options.optimized_model_filepath:
-            plan.save(options.optimized_model_filepath)
+            self._save_optimized(model, plan, os.fspath(options.optimized_model_filepath))
         return plan.engine(self._device, threads=threads)
+
+    @staticmethod
+    def _save_optimized(model, plan, path):
+        """Keeps the optimized model: as an ONNX file, or as the plan where the file is called so."""
+        if path.endswith(".plan"):
+            plan.save(path)
+        else:
+            model.simplified().save_onnx(path)
 
     def run(self, output_names, input_feed, run_options=None):
         """The outputs of these names, or all of them, as a list of arrays."""
-        if len(input_feed) < len(self._inputs):
+        if not self._input_names <= input_feed.keys():
             missing = [info.name for info in self._inputs if info.name not in input_feed]
-            if missing:
-                given = list(input_feed)
-                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
+            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(input_feed)}).")
+        if run_options is not None and run_options.terminate:
+            raise Fail("[ONNXRuntimeError] : 1 : FAIL : Exiting due to terminate flag being set to true.")
         for name in input_feed:
             if name not in self._input_names:
+                if name in self._defaults():
+                    return self._overriding(input_feed).run(output_names, input_feed, run_options)
                 raise InvalidArgument(f"[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid input name: {name}")
         for name in output_names or ():
             if name not in self._output_names:
                 raise InvalidArgument(f"[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid output name:{name}")
         if self._options.enable_profiling:
             self._last_feed = dict(input_feed)
-        with translated():
+        if self._words is not None:
+            input_feed = {name: self._words.to_numbers(array) if name in self._words.inputs else array for name, array in input_feed.items()}
+        try:
             made = self._engine.run(input_feed)
+        except planish.errors.Error as error:
+            self._explain(input_feed, error)
+        if self._words is not None:
+            made = {name: self._words.of(name, array) for name, array in made.items()}
         return list(made.values()) if not output_names else [made[name] for name in output_names]
+
+    def _explain(self, input_feed, error):
+        """Raises what ONNX Runtime would, in its words where it has them for an input."""
+        if isinstance(error, (planish.errors.WrongType, planish.errors.WrongShape)):
+            for port in self._inputs:
+                words = _mismatch(port, input_feed[port.name])
+                if words:
+                    raise InvalidArgument(f"[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : {words} ({error})") from error
+        with translated():
+            raise error
 
     def run_async(self, output_names, input_feed, callback, user_data, run_options=None):
         """Runs in a thread of its own, and calls `callback(results, user_data, error)` when that is done."""
@@ -141,13 +192,21 @@ class InferenceSession:
         feed = {name: value.numpy() for name, value in input_dict_ort_values.items()}
         return [OrtValue(array) for array in self.run(output_names, feed, run_options)]
 
+    def run_with_ortvaluevector(self, run_options, feed_names, feeds, fetch_names, fetches, fetch_devices):
+        """The same over lists of values: `fetches` takes the outputs."""
+        made = self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds)), run_options)
+        fetches[:] = OrtValueVector(made)
+
     def io_binding(self):
         """Inputs and outputs to be given beforehand."""
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding, run_options=None):
         """Runs on what is bound."""
-        iobinding.run(run_options)
+        try:
+            iobinding.run(run_options)
+        except (InvalidArgument, ValueError, Fail) as error:
+            raise RuntimeError(f"Error in execution: {error}") from error
 
     def get_inputs(self):
         """The model's inputs, in its order."""
@@ -155,11 +214,66 @@ class InferenceSession:
 
     def get_outputs(self):
         """The model's outputs, in its order."""
+        if self._named_outputs is None:
+            self._named_outputs = True
+            self._name_sizes()
         return list(self._outputs)
 
-    def get_overridable_initializers(self):
-        """None: weights are part of the plan."""
+    def _name_sizes(self):
+        """Calls open sizes of outputs as the file does."""
+        declared = output_names(self._source) if hasattr(self, "_source") else {}
+        for port in self._outputs:
+            names = declared.get(port.name)
+            if names is not None and len(names) == len(port.shape):
+                port.shape = [known if isinstance(known, int) or not said else said for known, said in zip(port.shape, names)]
+
+    _inputs_meta = property(get_inputs)
+    _outputs_meta = property(get_outputs)
+    _model_meta = property(lambda self: self.get_modelmeta())
+
+    def get_input_memory_infos(self):
+        """Where inputs are read: in host memory, or a GPU's."""
+        return [OrtMemoryInfo.of(self._device) for _ in self._inputs]
+
+    def get_output_memory_infos(self):
+        """Where outputs are written."""
+        return [OrtMemoryInfo.of(self._device) for _ in self._outputs]
+
+    def get_input_epdevices(self):
+        """None is told apart."""
+        return [None for _ in self._inputs]
+
+    def get_tuning_results(self):
+        """None: what was measured is in timing caches and plans."""
         return []
+
+    def set_tuning_results(self, results, error_on_invalid=False):
+        """Taken and left alone: what was measured is in timing caches and plans."""
+
+    def set_ep_dynamic_options(self, options):
+        """Taken and left alone."""
+
+    def get_provider_graph_assignment_info(self):
+        """None is told apart: all nodes are of one plan."""
+        return []
+
+    def get_overridable_initializers(self):
+        """The inputs that have a value if they are not given."""
+        return list(self._defaults().values())
+
+    def _defaults(self):
+        """The same by name."""
+        if self._default_inputs is None:
+            found = defaults(self._source) if hasattr(self, "_source") and not isinstance(self._source, planish.Model) else {}
+            self._default_inputs = {name: _Declared(name, *type_and_sizes(info)) for name, info in found.items()}
+        return self._default_inputs
+
+    def _overriding(self, input_feed):
+        """The session of the model that takes these inputs, though they have a value: built when they are first given."""
+        names = frozenset(name for name in input_feed if name in self._defaults())
+        if names not in self._others:
+            self._others[names] = InferenceSession(without_weights(self._source, names), self._options, self.get_providers())
+        return self._others[names]
 
     def get_modelmeta(self):
         """What the model's file says of itself."""
@@ -209,9 +323,26 @@ class InferenceSession:
         return path
 
 
+def _mismatch(port, given):
+    """What is wrong with an array for an input, in ONNX Runtime's words; nothing where that is another matter."""
+    dtype, shape = getattr(given, "dtype", None), getattr(given, "shape", None)
+    if dtype is None or shape is None:
+        return None
+    found = type_name(getattr(dtype, "name", str(dtype).replace("torch.", "")))
+    if found != port.type:
+        return f"Unexpected input data type. Actual: ({found}) , expected: ({port.type})"
+    if len(shape) != len(port.shape):
+        return f"Invalid rank for input: {port.name} Got: {len(shape)} Expected: {len(port.shape)} Please fix either the inputs/outputs or the model."
+    wrong = [(axis, got, wanted) for axis, (got, wanted) in enumerate(zip(shape, port.shape)) if isinstance(wanted, int) and got != wanted]
+    if not wrong:
+        return None
+    listed = "\n".join(f" index: {axis} Got: {got} Expected: {wanted}" for axis, got, wanted in wrong)
+    return f"Got invalid dimensions for input: {port.name} for the following indices\n{listed}\n Please fix either the inputs/outputs or the model."
+
+
 def _is_plan(source):
     """Whether a path is that of a plan, by its first bytes."""
-    if isinstance(source, (bytes, bytearray)):
+    if isinstance(source, (bytes, bytearray, planish.Model)):
         return False
     try:
         with open(source, "rb") as file:

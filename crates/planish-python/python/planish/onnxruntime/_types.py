@@ -38,6 +38,11 @@ def type_name(dtype):
     return re.sub(r"(\w+)\[[^\]]*\]", lambda found: f"tensor({names.get(found[1], found[1])})", dtype)
 
 
+def type_of_number(number):
+    """`tensor(float)` of ONNX's number 1."""
+    return next((f"tensor({ort})" for ort, known, _ in _TYPES.values() if known == number), "tensor(string)")
+
+
 def onnx_number(dtype):
     """ONNX's number of a type of numpy's."""
     return _TYPES[dtype][1]

@@ -4,7 +4,10 @@ import ctypes
 
 import numpy as np
 
-from .. import _device
+from planish import _device
+
+from planish._named import Named
+
 from ._notes import say_once
 from ._types import numpy_type, onnx_number, type_name
 
@@ -12,23 +15,27 @@ from ._types import numpy_type, onnx_number, type_name
 class OrtDevice:
     """Where a tensor is said to be."""
 
+    #: Kinds of devices, as numbers.
+    _KINDS = {"cpu": 0, "cuda_pinned": 0, "cuda": 1, "gpu": 1}
+
     def __init__(self, device_type, device_id=0):
-        self._type, self._id = device_type, device_id
+        self._type = device_type if isinstance(device_type, int) else self._KINDS.get(str(device_type).lower(), 1)
+        self._id = device_id
 
     @staticmethod
-    def make(ort_device_name, device_id):
+    def make(ort_device_name, device_id, vendor_id=-1):
         """A device by its name."""
         return OrtDevice(ort_device_name, device_id)
 
     @staticmethod
     def cpu():
         """The host."""
-        return "cpu"
+        return 0
 
     @staticmethod
     def cuda():
         """NVIDIA's GPUs."""
-        return "cuda"
+        return 1
 
     def device_type(self):
         """Its kind."""
@@ -37,6 +44,58 @@ class OrtDevice:
     def device_id(self):
         """Its number."""
         return self._id
+
+    def device_mem_type(self):
+        """Memory of the usual kind."""
+        return 0
+
+    def device_vendor_id(self):
+        """NVIDIA's number for a GPU."""
+        return 0x10DE if self._type else 0
+
+
+class OrtMemoryInfo:
+    """Where memory is."""
+
+    def __init__(self, name, allocator_type, device_id, mem_type):
+        self.name, self.allocator_type, self.device_id, self.mem_type = name, allocator_type, device_id, mem_type
+
+    @classmethod
+    def of(cls, device):
+        """That of a device of Planish's."""
+        kind, _, number = device.partition(":")
+        return cls("Cpu" if kind == "cpu" else "Cuda", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, int(number or 0), OrtMemType.DEFAULT)
+
+
+class OrtArenaCfg:
+    """How memory grows: taken, and left alone."""
+
+    def __init__(self, *settings):
+        self.settings = settings
+
+
+class OrtAllocatorType(Named):
+    """Kinds of allocators."""
+
+    INVALID = -1
+    ORT_DEVICE_ALLOCATOR = 0
+    ORT_ARENA_ALLOCATOR = 1
+
+
+class OrtMemType(Named):
+    """Kinds of memory."""
+
+    CPU_INPUT = -2
+    CPU_OUTPUT = -1
+    DEFAULT = 0
+
+
+class OrtValueVector(list):
+    """Values, one after another."""
+
+
+class SparseTensor:
+    """Sparse tensors are not here; the name is, for `isinstance`."""
 
 
 def _is_on_host(device_type, bound=""):
@@ -99,6 +158,8 @@ class OrtValue:
     @staticmethod
     def ortvalue_from_numpy(numpy_obj, device_type="cpu", device_id=0):
         """A value over an array; the array is not copied."""
+        if not isinstance(numpy_obj, np.ndarray) or numpy_obj.dtype.kind in "OSU":
+            raise RuntimeError("Creation of OrtValues is currently only supported from non-string numpy arrays")
         if not _is_on_host(device_type):
             return OrtValue(_Away.of(numpy_obj, device_id))
         return OrtValue(numpy_obj if numpy_obj.flags.c_contiguous else np.ascontiguousarray(numpy_obj))
@@ -108,6 +169,12 @@ class OrtValue:
         """A value of zeros."""
         zeros = np.zeros(tuple(shape), numpy_type(element_type))
         return OrtValue(zeros if _is_on_host(device_type) else _Away.of(zeros, device_id))
+
+    @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(data, onnx_element_type):
+        """A value over an array whose bytes are of another type: one that numpy lacks."""
+        dtype = np.dtype(numpy_type(int(onnx_element_type)))
+        return OrtValue(data if dtype.itemsize != data.dtype.itemsize else data.view(dtype))
 
     @staticmethod
     def from_dlpack(data, is_bool_tensor=False):
@@ -197,6 +264,8 @@ class IOBinding:
 
     def bind_cpu_input(self, name, arr_on_cpu):
         """Reads an input from an array."""
+        if name not in self._session._input_names:
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         self._inputs[name] = arr_on_cpu
 
     def bind_input(self, name, device_type, device_id, element_type, shape, buffer_ptr):

@@ -1,4 +1,4 @@
-"""Models read from ONNX files, and builds of networks."""
+"""Builds of networks."""
 
 import os
 import struct
@@ -12,121 +12,43 @@ from ._enums import (
     BuilderFlag,
     DeviceType,
     EngineCapability,
+    ErrorCodeTRT,
     HardwareCompatibilityLevel,
     MemoryPoolType,
     NetworkDefinitionCreationFlag,
     ProfilingVerbosity,
+    RuntimePlatform,
+    TilingOptimizationLevel,
 )
+from ._interfaces import fail
 from ._logger import ILogger, say_once
 from ._network import INetworkDefinition
 from ._timing import ITimingCache, Kept
-from ._types import DataType
+from ._types import DataType, Dims
 from ._watchers import IAlgorithm, IAlgorithmContext, Watched
-
-
-class ParserError:
-    """Why a model could not be read."""
-
-    def __init__(self, description):
-        self._description = description
-
-    def code(self):
-        """A number for it; there is one for all."""
-        return 1
-
-    def node(self):
-        """The number of a node: the words say which."""
-        return -1
-
-    def desc(self):
-        """In words."""
-        return self._description
-
-    def __str__(self):
-        return self._description
-
-
-class OnnxParser:
-    """Reads ONNX models into a network."""
-
-    def __init__(self, network, logger):
-        self._network, self._logger = network, logger
-        self._errors = []
-        self.flags = 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def set_flag(self, flag):
-        """Taken, and left alone."""
-        self.flags |= 1 << int(flag)
-
-    def clear_flag(self, flag):
-        """Taken, and left alone."""
-        self.flags &= ~(1 << int(flag))
-
-    def get_flag(self, flag):
-        """Whether a flag is set."""
-        return bool(self.flags >> int(flag) & 1)
-
-    def supports_model(self, model, path=None):
-        """Whether a model can be read, and which parts of it: all nodes, or none."""
-        try:
-            read = planish.Model(path if path is not None else bytes(model))
-        except planish.errors.Error:
-            return False, []
-        return True, [(list(range(len(read.nodes))), True)]
-
-    def _parse(self, source):
-        try:
-            self._network.read(planish.Model(source))
-        except planish.errors.Error as error:
-            self._errors.append(ParserError(str(error)))
-            self._logger.log(ILogger.ERROR, str(error))
-            return False
-        return True
-
-    def parse(self, model, path=None):
-        """Reads the bytes of a model; `path` is where its external data is looked for. Gives whether that worked."""
-        return self._parse(path if path is not None else bytes(model))
-
-    def parse_from_file(self, model):
-        """Reads a model's file. Gives whether that worked."""
-        return self._parse(model)
-
-    @property
-    def num_errors(self):
-        """How many errors there were."""
-        return len(self._errors)
-
-    def get_error(self, index):
-        """An error, by its number."""
-        return self._errors[index]
-
-    def clear_errors(self):
-        """Forgets the errors."""
-        self._errors.clear()
 
 
 class IOptimizationProfile:
     """Ranges of sizes, by input."""
 
     def __init__(self):
-        self.shapes = {}
+        self.shapes, self._elements = {}, {}
 
     def set_shape(self, input, min, opt, max):  # noqa: A002, as TensorRT calls them
         """The smallest, the usual and the largest sizes of an input."""
         self.shapes[input] = [tuple(min), tuple(opt), tuple(max)]
 
     def get_shape(self, input):  # noqa: A002
-        """The sizes of an input."""
-        return self.shapes[input]
+        """The sizes of an input; none where they were not set."""
+        return [Dims(shape) for shape in self.shapes.get(input, ())]
 
     def set_shape_input(self, input, min, opt, max):  # noqa: A002
         """The elements of an input of sizes: plans take any."""
+        self._elements[input] = [list(min), list(opt), list(max)]
+
+    def get_shape_input(self, input):  # noqa: A002
+        """The same; none where they were not set."""
+        return self._elements.get(input, [])
 
     extra_memory_target = 1.0
 
@@ -139,6 +61,10 @@ class IBuilderConfig:
 
     def __init__(self, logger=None):
         self._logger = logger
+        self.reset()
+
+    def reset(self):
+        """As it was made."""
         self.int8_calibrator = None
         self.builder_optimization_level = 3
         self.profiling_verbosity = ProfilingVerbosity.LAYER_NAMES_ONLY
@@ -153,6 +79,11 @@ class IBuilderConfig:
         self.DLA_core = -1
         self.max_aux_streams = 0
         self.plugins_to_serialize = []
+        self.runtime_platform = RuntimePlatform.SAME_AS_BUILD
+        self.tiling_optimization_level = TilingOptimizationLevel.NONE
+        self.l2_limit_for_tiling, self.max_num_tactics = 0, -1
+        self.remote_auto_tuning_config = ""
+        self.quantization_flags = 0
         self._default_device_type = DeviceType.GPU
         self._flags = {BuilderFlag.TF32}
         self._profiles = []
@@ -227,7 +158,11 @@ class IBuilderConfig:
 
     def create_timing_cache(self, serialized_timing_cache):
         """Measured times, of bytes that were written before; empty bytes for none."""
-        return ITimingCache(bytes(serialized_timing_cache))
+        content = bytes(serialized_timing_cache)
+        if content and not content.startswith(ITimingCache.BEGINNING):
+            self._say("the timing cache is none of Planish's; an empty one takes its place")
+            content = b""
+        return ITimingCache(content)
 
     def set_timing_cache(self, cache, ignore_mismatch):
         """Has the build take times from here, and keep new ones here."""
@@ -276,12 +211,20 @@ class IBuilderConfig:
         """Never: there is none."""
         return False
 
+    def reset_device_type(self, layer):
+        """Leaves it to the build, which decides anyway."""
+
     def set_quantization_flag(self, flag):
         """Taken, and left alone."""
+        self.quantization_flags |= 1 << int(flag)
+
+    def clear_quantization_flag(self, flag):
+        """Taken, and left alone."""
+        self.quantization_flags &= ~(1 << int(flag))
 
     def get_quantization_flag(self, flag):
-        """Never set."""
-        return False
+        """Whether a flag is set."""
+        return bool(self.quantization_flags >> int(flag) & 1)
 
     def _say(self, msg):
         if self._logger is not None:
@@ -307,10 +250,13 @@ class IBuilderConfig:
             options["profiles"] = profiles
         if options["precision"] == "int8":
             options["calib"] = self._ranges(network) if self.int8_calibrator is None else self._calibration(network.model)
-        wide = [layer.name for layer in network if layer.precision_is_set and layer.precision == DataType.FLOAT]
+        for tensor in network._inputs + network._outputs:
+            if not int(tensor.allowed_formats) & 1:
+                say_once(logger, f"`{tensor.name}`: elements of inputs and outputs lie one after another, whatever formats are allowed")
+        wide = [layer.pattern for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.FLOAT]
         if wide and options["precision"] != "fp32":
             options["fp32_layers"] = wide
-        whole = [layer.name for layer in network if layer.precision_is_set and layer.precision == DataType.INT8]
+        whole = [layer.pattern for layer in network.touched_layers if layer.precision_is_set and layer.precision == DataType.INT8]
         if whole and options["precision"] == "int8":
             options["int8_layers"] = whole
         if self.progress_monitor is not None:
@@ -324,10 +270,13 @@ class IBuilderConfig:
             if self.int8_calibrator is not None or any(tensor.dynamic_range for tensor in _tensors(network)):
                 return "int8"
             say_once(logger, "BuilderFlag.INT8 without a calibrator changes nothing: models with Q/DQ keep their integers")
-        for flag, precision in ((BuilderFlag.FP16, "fp16"), (BuilderFlag.BF16, "bf16")):
-            if flag in self._flags:
-                return precision
-        return "fp32"
+        return self.float_precision
+
+    @property
+    def float_precision(self):
+        """The narrowest floating point that is allowed."""
+        allowed = ((BuilderFlag.FP16, "fp16"), (BuilderFlag.BF16, "bf16"))
+        return next((precision for flag, precision in allowed if flag in self._flags), "fp32")
 
     def _ranges(self, network):
         """The ranges that tensors were given, as a cache of TensorRT's."""
@@ -367,8 +316,8 @@ def _opened(cache, model):
 
 
 def _tensors(network):
-    """All tensors of a network that was not read."""
-    return [*network._inputs, *(tensor for layer in network for tensor in layer._outputs)]
+    """All tensors of a network that somebody may have told something."""
+    return [*network._inputs, *(tensor for layer in network.touched_layers for tensor in layer._outputs)]
 
 
 class Builder:
@@ -382,6 +331,11 @@ class Builder:
 
     max_DLA_batch_size = 0
     max_threads = 1
+
+    @property
+    def logger(self):
+        """Who is told."""
+        return self._logger
 
     def __enter__(self):
         return self
@@ -412,7 +366,7 @@ class Builder:
 
     def create_network(self, flags=0):
         """A network, to be read."""
-        return INetworkDefinition(flags, self._logger)
+        return INetworkDefinition(flags, self._logger, self)
 
     def create_builder_config(self):
         """What a build is asked for."""
@@ -427,13 +381,13 @@ class Builder:
             config.max_workspace_size = self.max_workspace_size
         try:
             if network.model is None:
-                self._logger.log(ILogger.ERROR, "the network is empty; read a model with an OnnxParser, or mark an output")
+                fail(self._logger, "the network is empty; read a model with an OnnxParser, or mark an output", self.error_recorder, ErrorCodeTRT.INVALID_STATE)
                 return None
             options = config.options(network, self._logger)
             with Kept(None if config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE) else config._timing_cache) as path:
-                plan = planish.build(network.model, timing_cache=path, **options)
-        except (planish.errors.Error, NotImplementedError) as error:
-            self._logger.log(ILogger.ERROR, str(error))
+                plan = self._built(network.model, config, options, path)
+        except (planish.errors.Error, NotImplementedError, ValueError) as error:
+            fail(self._logger, str(error), self.error_recorder)
             return None
         except KeyboardInterrupt:
             if config.progress_monitor is None:
@@ -442,6 +396,20 @@ class Builder:
             return None
         self._tell(plan, config)
         return plan
+
+    def _built(self, model, config, options, timing_cache):
+        """A plan; a model without a layer for integers is built in the widest type that is allowed, as TensorRT does."""
+        try:
+            return planish.build(model, timing_cache=timing_cache, **options)
+        except planish.errors.Refused as error:
+            if options["precision"] != "int8" or "can be quantized" not in str(error):
+                raise
+            self._logger.log(ILogger.WARNING, f"{error}; it is built without integers")
+        options = {key: value for key, value in options.items() if key not in ("calib", "int8_layers")}
+        options["precision"] = config.float_precision
+        if options["precision"] == "fp32":
+            options.pop("fp32_layers", None)
+        return planish.build(model, timing_cache=timing_cache, **options)
 
     def _tell(self, plan, config):
         """Says what was decided: notes, and for each step its layers, what they were fused to, and its kernel."""
@@ -467,7 +435,7 @@ class Builder:
     def build_engine(self, network, config):
         """An engine; None where the logger was told why not."""
         plan = self._plan(network, config)
-        return None if plan is None else ICudaEngine(plan.engine(), IHostMemory.of(plan))
+        return None if plan is None else ICudaEngine(plan.engine(), IHostMemory.of(plan), self._logger)
 
     build_engine_with_config = build_engine
 

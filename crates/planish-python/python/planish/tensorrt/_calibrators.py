@@ -1,13 +1,13 @@
 """Calibrators: classes that scripts derive their own from."""
 
-import enum
 
 import numpy as np
 
 from .. import _device
+from .._named import Named
 
 
-class CalibrationAlgoType(enum.IntEnum):
+class CalibrationAlgoType(Named):
     """How thresholds are found."""
 
     LEGACY_CALIBRATION = 0

@@ -5,7 +5,7 @@ import planish
 
 from .. import _device
 from ._enums import ProfilingVerbosity, TensorIOMode
-from ._logger import ILogger
+from ._interfaces import fail
 from ._memory import array_at, bytes_of
 from ._types import Dims, dims_of
 
@@ -31,7 +31,8 @@ class IExecutionContext:
         self._shapes = {}
         self._addresses = {}
         self._allocators = {}
-        self._consumed = None
+        self._consumed = self._listener = None
+        self.unfused_tensors_debug_state, self.device_memory = False, 0
         self._made = {}
         #: Whether an address is of a GPU's memory, by address: asked of the driver once for each.
         self._places = {}
@@ -48,13 +49,16 @@ class IExecutionContext:
 
     def set_input_shape(self, name, shape):
         """The sizes of an input. Gives whether the plan takes them."""
+        if name not in {info.name for info in self.engine._inputs}:
+            fail(self.engine._logger, f"there is no input `{name}`", self.error_recorder)
+            return False
         known = self.engine.get_tensor_shape(name)
         if len(known) != len(shape) or any(size not in (-1, given) for size, given in zip(known, shape)):
+            fail(self.engine._logger, f"input `{name}` takes {known}, not {tuple(shape)}", self.error_recorder)
             return False
         refusal = self.engine._refusal(name, shape)
         if refusal is not None:
-            if self.engine._logger is not None:
-                self.engine._logger.log(ILogger.ERROR, refusal)
+            fail(self.engine._logger, refusal, self.error_recorder)
             return False
         self._shapes[name] = tuple(shape)
         return True
@@ -78,6 +82,35 @@ class IExecutionContext:
     def get_binding_shape(self, binding):
         """The same, by number."""
         return self.get_tensor_shape(self.engine._name(binding))
+
+    def get_shape(self, binding):
+        """The elements of an input of sizes are read where it is."""
+        return []
+
+    def set_tensor_debug_state(self, name, flag):
+        """Tensors are not listened to; mark them as outputs of the network."""
+        return False
+
+    def set_all_tensors_debug_state(self, flag):
+        """Tensors are not listened to; mark them as outputs of the network."""
+        return False
+
+    def get_debug_state(self, name):
+        """Tensors are not listened to."""
+        return False
+
+    def set_debug_listener(self, listener):
+        """Kept, and never called."""
+        self._listener = listener
+        return True
+
+    def get_debug_listener(self):
+        """The same."""
+        return self._listener
+
+    def get_runtime_config(self):
+        """What it was asked for."""
+        return self.engine.create_runtime_config()
 
     @property
     def all_binding_shapes_specified(self):

@@ -1,15 +1,17 @@
 """Engines: plans that are ready to run."""
 
-import enum
 import json
 import os
 import tempfile
 
 import planish
 
+from .._named import Named
 from ._context import IExecutionContext
 from ._enums import (
     EngineCapability,
+    EngineStat,
+    ErrorCodeTRT,
     ExecutionContextAllocationStrategy,
     HardwareCompatibilityLevel,
     ProfilingVerbosity,
@@ -17,11 +19,12 @@ from ._enums import (
     TensorIOMode,
     TensorLocation,
 )
-from ._logger import ILogger, say_once
-from ._types import Dims, dims_of, of_numpy
+from ._interfaces import fail
+from ._logger import say_once
+from ._types import DataType, Dims, dims_of, of_numpy
 
 
-class LayerInformationFormat(enum.IntEnum):
+class LayerInformationFormat(Named):
     """How layers are described."""
 
     ONELINE = 0
@@ -45,6 +48,17 @@ class IHostMemory(bytes):
         """How many there are."""
         return len(self)
 
+    @property
+    def dtype(self):
+        """Their type."""
+        return DataType.INT8
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
 
 class Runtime:
     """Opens plans."""
@@ -56,6 +70,8 @@ class Runtime:
         self.DLA_core = -1
         self.engine_host_code_allowed = False
         self.max_threads = 1
+        self.temporary_directory = None
+        self.tempfile_control_flags = 3
 
     num_DLA_cores = 0
 
@@ -80,6 +96,8 @@ class Runtime:
         """The engine of a plan's bytes; None where the logger was told why not."""
         if hasattr(serialized_engine, "read") and not isinstance(serialized_engine, (bytes, bytearray, memoryview)):
             serialized_engine = _read_all(serialized_engine)
+        elif not isinstance(serialized_engine, (bytes, bytearray, memoryview)) and not hasattr(serialized_engine, "__array_interface__"):
+            raise TypeError(f"an engine is opened from bytes, not from {type(serialized_engine).__name__}")
         content = bytes(serialized_engine)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.plan")
@@ -89,15 +107,19 @@ class Runtime:
                 # Read into memory: the file goes with its folder.
                 return ICudaEngine(planish.load(path, copy=True), IHostMemory(content), self._logger)
             except planish.errors.Error as error:
-                self._logger.log(ILogger.ERROR, str(error))
+                fail(self._logger, str(error), self.error_recorder, ErrorCodeTRT.FAILED_INITIALIZATION)
                 return None
+
+    def load_runtime(self, path):
+        """This one: plans of other versions are opened, or built again, by it."""
+        return self
 
 
 def _read_all(reader):
     """What a reader of streams gives, piece by piece."""
-    parts = []
+    parts, more = [], (0,) if isinstance(reader, IStreamReaderV2) else ()
     while True:
-        part = reader.read(1 << 24)
+        part = reader.read(1 << 24, *more)
         if not part:
             return b"".join(parts)
         parts.append(bytes(part))
@@ -105,6 +127,25 @@ def _read_all(reader):
 
 class IStreamReader:
     """Gives the bytes of a plan: `read(size)`."""
+
+
+class IStreamReaderV2(IStreamReader):
+    """Gives the bytes of a plan: `read(size, stream)`; `seek(offset, where)` is not called."""
+
+
+class IRuntimeConfig:
+    """What a context is asked for."""
+
+    def __init__(self):
+        self._strategy = ExecutionContextAllocationStrategy.STATIC
+
+    def set_execution_context_allocation_strategy(self, strategy):
+        """Whose memory a context uses: its own, whatever is asked for."""
+        self._strategy = strategy
+
+    def get_execution_context_allocation_strategy(self):
+        """The same."""
+        return self._strategy
 
 
 class ICudaEngine:
@@ -136,7 +177,9 @@ class ICudaEngine:
     refittable = True
     num_aux_streams = 0
     tactic_sources = 7
-    streamable_weights_size = 0
+    #: Weights are streamed by a device's budget where a model is larger than its memory, never by an engine's.
+    streamable_weights_size = minimum_weight_streaming_budget = weight_streaming_scratch_memory_size = 0
+    weight_streaming_budget = weight_streaming_budget_v2 = 0
     engine_capability = EngineCapability.STANDARD
     hardware_compatibility_level = HardwareCompatibilityLevel.NONE
     profiling_verbosity = ProfilingVerbosity.DETAILED
@@ -183,15 +226,25 @@ class ICudaEngine:
 
     def get_tensor_mode(self, name):
         """Whether it is an input or an output."""
+        if name not in self._ports:
+            return TensorIOMode.NONE
         return TensorIOMode.INPUT if any(info.name == name for info in self._inputs) else TensorIOMode.OUTPUT
+
+    def _port(self, name):
+        """An input or an output; None where the logger was told that there is none of the name."""
+        if name not in self._ports:
+            fail(self._logger, f"there is no input or output `{name}`; there are {', '.join(self._names)}", self.error_recorder)
+        return self._ports.get(name)
 
     def get_tensor_shape(self, name):
         """Its sizes, -1 where a run decides."""
-        return dims_of(self._ports[name])
+        port = self._port(name)
+        return Dims() if port is None else dims_of(port)
 
     def get_tensor_dtype(self, name):
         """Its element type."""
-        return of_numpy(self._ports[name].dtype)
+        port = self._port(name)
+        return DataType.FLOAT if port is None else of_numpy(port.dtype)
 
     def get_tensor_location(self, name):
         """Where its memory is: on the device, which may be the host itself."""
@@ -216,6 +269,26 @@ class ICudaEngine:
     def get_tensor_bytes_per_component(self, name, profile_index=0):
         """No axis is cut."""
         return -1
+
+    def is_debug_tensor(self, name):
+        """Tensors are not listened to."""
+        return False
+
+    def get_tensor_profile_values(self, name, profile_index):
+        """The elements of an input of sizes: plans take any."""
+        return []
+
+    def get_weight_streaming_automatic_budget(self):
+        """Nothing is streamed by an engine's budget."""
+        return 0
+
+    def get_engine_stat(self, stat=EngineStat.TOTAL_WEIGHTS_SIZE):
+        """The bytes of the plan, which are those of its weights but for little; -1 for others."""
+        return len(self._serialized) if stat == EngineStat.TOTAL_WEIGHTS_SIZE else -1
+
+    def create_runtime_config(self):
+        """What a context may be asked for."""
+        return IRuntimeConfig()
 
     def is_shape_inference_io(self, name):
         """Whether it holds sizes that shapes follow from; none is said to."""
@@ -270,6 +343,36 @@ class ICudaEngine:
     def binding_is_input(self, binding):
         """Whether it is an input."""
         return self.get_tensor_mode(self._name(binding)) == TensorIOMode.INPUT
+
+    def is_shape_binding(self, binding):
+        """Whether it holds sizes that shapes follow from; none is said to."""
+        return False
+
+    def is_execution_binding(self, binding):
+        """Whether it is computed with."""
+        return True
+
+    def get_location(self, binding):
+        """Where its memory is."""
+        return self.get_tensor_location(self._name(binding))
+
+    def get_binding_format(self, binding):
+        """How its elements lie: one after another."""
+        return TensorFormat.LINEAR
+
+    def get_binding_format_desc(self, binding):
+        """The same in words."""
+        return self.get_tensor_format_desc(self._name(binding))
+
+    def get_binding_vectorized_dim(self, binding):
+        """No axis is cut."""
+        return -1
+
+    get_binding_components_per_element = get_binding_bytes_per_component = get_binding_vectorized_dim
+
+    def get_profile_shape_input(self, profile_index, binding):
+        """The elements of an input of sizes: plans take any."""
+        return []
 
     def create_execution_context(self, strategy=ExecutionContextAllocationStrategy.STATIC):
         """Memory to run with, for one caller at a time; it is the context's own whatever the strategy."""

@@ -1,10 +1,10 @@
 """Enumerations of networks and builds, with TensorRT's names and numbers."""
 
-import enum
+from .._named import Named
 
 
 def _named(name, words, documentation):
-    made = enum.IntEnum(name, [(word, number) for number, word in enumerate(words.split())], module=__name__)
+    made = Named(name, [(word, number) for number, word in enumerate(words.split())], module=__name__)
     made.__doc__ = documentation
     return made
 
@@ -15,7 +15,8 @@ LayerType = _named(
     "SHUFFLE REDUCE TOPK GATHER MATRIX_MULTIPLY RAGGED_SOFTMAX CONSTANT IDENTITY PLUGIN_V2 SLICE SHAPE PARAMETRIC_RELU "
     "RESIZE TRIP_LIMIT RECURRENCE ITERATOR LOOP_OUTPUT SELECT FILL QUANTIZE DEQUANTIZE CONDITION CONDITIONAL_INPUT "
     "CONDITIONAL_OUTPUT SCATTER EINSUM ASSERTION ONE_HOT NON_ZERO GRID_SAMPLE NMS REVERSE_SEQUENCE NORMALIZATION PLUGIN_V3 "
-    "SQUEEZE UNSQUEEZE CUMULATIVE DYNAMIC_QUANTIZE FULLY_CONNECTED",
+    "SQUEEZE UNSQUEEZE CUMULATIVE DYNAMIC_QUANTIZE ATTENTION_INPUT ATTENTION_OUTPUT ROTARY_EMBEDDING KV_CACHE_UPDATE MOE "
+    "DIST_COLLECTIVE FULLY_CONNECTED",
     "Kinds of layers.",
 )
 ActivationType = _named(
@@ -44,7 +45,15 @@ PaddingMode = _named(
 InterpolationMode = _named("InterpolationMode", "NEAREST LINEAR CUBIC", "What lies between elements.")
 ResizeMode = InterpolationMode
 SampleMode = _named("SampleMode", "STRICT_BOUNDS WRAP CLAMP FILL REFLECT", "What lies beyond the first and the last element.")
+ResizeRoundMode = _named("ResizeRoundMode", "HALF_UP HALF_DOWN FLOOR CEIL", "Which of two elements is the nearest.")
+ResizeSelector = _named("ResizeSelector", "FORMULA UPPER", "Where the one element of an axis of one lies.")
 ResizeCoordinateTransformation = _named("ResizeCoordinateTransformation", "ALIGN_CORNERS ASYMMETRIC HALF_PIXEL", "Where elements lie.")
+BoundingBoxFormat = _named("BoundingBoxFormat", "CORNER_PAIRS CENTER_SIZES", "What the four numbers of a box are.")
+CumulativeOperation = _named("CumulativeOperation", "SUM", "What is gathered up along an axis.")
+TripLimit = _named("TripLimit", "COUNT WHILE", "How a loop ends.")
+LoopOutput = _named("LoopOutput", "LAST_VALUE CONCATENATE REVERSE", "What is kept of a tensor of a loop.")
+CausalMaskKind = _named("CausalMaskKind", "NONE UPPER_LEFT LOWER_RIGHT", "What an attention does not see.")
+AttentionNormalizationOp = _named("AttentionNormalizationOp", "NONE SOFTMAX", "How the scores of an attention are normalized.")
 FillOperation = _named("FillOperation", "LINSPACE RANDOM_UNIFORM RANDOM_NORMAL", "What is filled in.")
 WeightsRole = _named("WeightsRole", "KERNEL BIAS SHIFT SCALE CONSTANT ANY", "What weights are to a layer.")
 DeviceType = _named("DeviceType", "GPU DLA", "Where a layer runs. There is no DLA here.")
@@ -53,17 +62,48 @@ EngineCapability = _named("EngineCapability", "STANDARD SAFETY DLA_STANDALONE", 
 TensorFormat = _named("TensorFormat", "LINEAR CHW2 HWC8 CHW4 CHW16 CHW32 DHWC8 CDHW32 HWC DLA_LINEAR DLA_HWC4 HWC16 DHWC", "How elements lie: LINEAR, here.")
 ExecutionContextAllocationStrategy = _named("ExecutionContextAllocationStrategy", "STATIC ON_PROFILE_CHANGE USER_MANAGED", "Whose memory a context uses.")
 SerializationFlag = _named("SerializationFlag", "EXCLUDE_WEIGHTS EXCLUDE_LEAN_RUNTIME INCLUDE_REFIT", "What bytes of a plan leave out.")
-OnnxParserFlag = _named("OnnxParserFlag", "NATIVE_INSTANCENORM ENABLE_UINT8_AND_ASYMMETRIC_QUANTIZATION_DLA", "Of parsers: taken, and left alone.")
+OnnxParserFlag = _named("OnnxParserFlag", "NATIVE_INSTANCENORM ENABLE_UINT8_AND_ASYMMETRIC_QUANTIZATION_DLA REPORT_CAPABILITY_DLA ENABLE_PLUGIN_OVERRIDE ADJUST_FOR_DLA", "Of parsers: taken, and left alone.")
 QuantizationFlag = _named("QuantizationFlag", "CALIBRATE_BEFORE_FUSION", "Of quantization: taken, and left alone.")
 PreviewFeature = _named(
     "PreviewFeature",
     "PROFILE_SHARING_0806 ALIASED_PLUGIN_IO_10_03 RUNTIME_ACTIVATION_RESIZE_10_10 FASTER_DYNAMIC_SHAPES_0805 DISABLE_EXTERNAL_TACTIC_SOURCES_FOR_CORE_0805",
     "Features ahead of their time: taken, and left alone.",
 )
-PluginFieldType = _named("PluginFieldType", "FLOAT16 FLOAT32 FLOAT64 INT8 INT16 INT32 CHAR DIMS UNKNOWN BF16 INT64 FP8 INT4", "Types of a plugin's fields.")
+PluginFieldType = _named("PluginFieldType", "FLOAT16 FLOAT32 FLOAT64 INT8 INT16 INT32 CHAR DIMS UNKNOWN BF16 INT64 FP8 INT4 FP4", "Types of a plugin's fields.")
 
 
-class TacticSource(enum.IntEnum):
+TempfileControlFlag = _named("TempfileControlFlag", "ALLOW_IN_MEMORY_FILES ALLOW_TEMPORARY_FILES", "Files of a runtime's: taken, and left alone.")
+EngineStat = _named("EngineStat", "TOTAL_WEIGHTS_SIZE STRIPPED_WEIGHTS_SIZE", "Numbers about an engine.")
+RuntimePlatform = _named("RuntimePlatform", "SAME_AS_BUILD WINDOWS_AMD64", "What a plan is for: the machine that it is built on.")
+TilingOptimizationLevel = _named("TilingOptimizationLevel", "NONE FAST MODERATE FULL", "Of builds: taken, and left alone.")
+SeekPosition = _named("SeekPosition", "SET CUR END", "What a place in a stream is counted from.")
+AllocatorFlag = _named("AllocatorFlag", "RESIZABLE", "What memory is asked for.")
+APILanguage = _named("APILanguage", "CPP PYTHON", "What a class is written in.")
+TensorRTPhase = _named("TensorRTPhase", "BUILD RUNTIME", "When a plugin is made.")
+PluginCapabilityType = _named("PluginCapabilityType", "CORE BUILD RUNTIME", "A part of a plugin.")
+ErrorCodeTRT = _named(
+    "ErrorCodeTRT",
+    "SUCCESS UNSPECIFIED_ERROR INTERNAL_ERROR INVALID_ARGUMENT INVALID_CONFIG FAILED_ALLOCATION FAILED_INITIALIZATION FAILED_EXECUTION "
+    "FAILED_COMPUTATION INVALID_STATE UNSUPPORTED_STATE",
+    "Kinds of errors, for error recorders.",
+)
+ErrorCode = _named(
+    "ErrorCode",
+    "SUCCESS INTERNAL_ERROR MEM_ALLOC_FAILED MODEL_DESERIALIZE_FAILED INVALID_VALUE INVALID_GRAPH INVALID_NODE UNSUPPORTED_GRAPH "
+    "UNSUPPORTED_NODE UNSUPPORTED_NODE_ATTR UNSUPPORTED_NODE_INPUT UNSUPPORTED_NODE_DATATYPE UNSUPPORTED_NODE_DYNAMIC "
+    "UNSUPPORTED_NODE_SHAPE REFIT_FAILED",
+    "Kinds of a parser's errors.",
+)
+
+
+class PluginCreatorVersion(Named):
+    """What a creator of plugins is written for."""
+
+    V1 = 0
+    V1_PYTHON = 64
+
+
+class TacticSource(Named):
     """Libraries that kernels may come from: `set_tactic_sources` is honoured for cuBLASLt and cuDNN."""
 
     CUBLAS = 0
@@ -73,7 +113,7 @@ class TacticSource(enum.IntEnum):
     JIT_CONVOLUTIONS = 4
 
 
-class NetworkDefinitionCreationFlag(enum.IntEnum):
+class NetworkDefinitionCreationFlag(Named):
     """Of networks: batches are always explicit here."""
 
     EXPLICIT_BATCH = 0
@@ -83,7 +123,7 @@ class NetworkDefinitionCreationFlag(enum.IntEnum):
     PREFER_JIT_PYTHON_PLUGINS = 4
 
 
-class BuilderFlag(enum.IntEnum):
+class BuilderFlag(Named):
     """Of builds. What is not honoured though it would change something says so once."""
 
     FP16 = 0
@@ -119,7 +159,7 @@ class BuilderFlag(enum.IntEnum):
     DISTRIBUTIVE_INDEPENDENCE = 30
 
 
-class MemoryPoolType(enum.IntEnum):
+class MemoryPoolType(Named):
     """Of `set_memory_pool_limit`: the workspace is honoured."""
 
     WORKSPACE = 0
@@ -130,7 +170,7 @@ class MemoryPoolType(enum.IntEnum):
     TACTIC_SHARED_MEMORY = 5
 
 
-class ProfilingVerbosity(enum.IntEnum):
+class ProfilingVerbosity(Named):
     """How much of layers is kept: everything is."""
 
     LAYER_NAMES_ONLY = 0
@@ -138,7 +178,7 @@ class ProfilingVerbosity(enum.IntEnum):
     DETAILED = 2
 
 
-class TensorIOMode(enum.IntEnum):
+class TensorIOMode(Named):
     """What a tensor is to an engine."""
 
     NONE = 0
@@ -146,7 +186,7 @@ class TensorIOMode(enum.IntEnum):
     OUTPUT = 2
 
 
-class TensorLocation(enum.IntEnum):
+class TensorLocation(Named):
     """Where a tensor is."""
 
     DEVICE = 0

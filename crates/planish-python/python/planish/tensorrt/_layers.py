@@ -9,27 +9,33 @@ from ._enums import (
     ActivationType,
     ElementWiseOperation,
     GatherMode,
-    InterpolationMode,
     LayerType,
     MatrixOperation,
     ReduceOperation,
-    ResizeCoordinateTransformation,
     ScaleMode,
     TopKOperation,
 )
-from ._types import DataType, nptype
+from ._emit import cast, is_hint
+from ._memory import array_at
+from ._tensor import ITensor
+from ._types import DataType, Dims, nptype, of_numpy
 
 
 class Weights:
-    """Elements of a layer: an array, or none of a type."""
+    """Elements of a layer: an array, none of a type, or those at an address."""
 
-    def __init__(self, of=DataType.FLOAT, *rest):
-        self._array = np.zeros(0, nptype(of)) if isinstance(of, DataType) else np.ascontiguousarray(of)
+    def __init__(self, of=DataType.FLOAT, ptr=0, count=0):
+        if not isinstance(of, DataType):
+            self._array = np.ascontiguousarray(of)
+        elif ptr and count:
+            self._array = array_at(int(ptr), np.dtype(nptype(of)), (int(count),))
+        else:
+            self._array = np.zeros(0, nptype(of))
 
     @property
     def dtype(self):
         """Their type."""
-        return self._array.dtype
+        return of_numpy(self._array.dtype.name)
 
     @property
     def size(self):
@@ -42,8 +48,8 @@ class Weights:
         return self._array.nbytes
 
     def numpy(self):
-        """The array."""
-        return self._array
+        """The elements, one after another."""
+        return self._array.reshape(-1)
 
     def __len__(self):
         return self._array.size
@@ -53,7 +59,7 @@ def array_of(weights):
     """Elements as an array; None where there are none."""
     if weights is None:
         return None
-    array = weights.numpy() if isinstance(weights, Weights) else np.ascontiguousarray(weights)
+    array = weights._array if isinstance(weights, Weights) else np.ascontiguousarray(weights)
     return array if array.size else None
 
 
@@ -61,33 +67,44 @@ class ILayer:
     """A layer: reads tensors, makes tensors."""
 
     type = LayerType.PLUGIN
+    #: Whether it stands at the edge of the body of a loop or a conditional.
+    is_boundary = False
+    #: What a layer is told that TensorRT calls its type, too.
+    _kind = None
+    #: What can be set of every layer, beside what a kind of layers is told.
+    _OWN = ("name", "metadata", "precision", "num_ranks")
 
     def __init__(self, network, inputs, n_outputs=1, **told):
-        from ._network import ITensor
-
+        object.__setattr__(self, "_told", {})
         self._network = network
         self._inputs = list(inputs)
-        self._told = told
-        self.metadata = ""
+        object.__setattr__(self, "_told", told)
+        self.number = len(network._layers)
+        self.metadata, self.num_ranks = "", 1
         self._precision = None
         self._output_types = {}
         self.name = f"(Unnamed Layer* {len(network._layers)}) [{self.type.name.title()}]"
         self._outputs = [ITensor(network, f"{self.name}_output" + (f"_{i}" if i else ""), layer=self, index=i) for i in range(n_outputs)]
         network._layers.append(self)
-        network._changed()
+        network._changed(self)
 
     def __getattr__(self, key):
         told = self.__dict__.get("_told", {})
         if key in told:
-            return told[key]
+            # Sizes are given away as a copy: to write to it is not to tell the layer.
+            return type(told[key])(told[key]) if isinstance(told[key], Dims) else told[key]
         raise AttributeError(f"a layer of kind {self.type.name} has no `{key}`")
 
     def __setattr__(self, key, value):
-        if key in self.__dict__.get("_told", ()):
+        # Layers of one kind of function have it under this name.
+        key = self._kind if key == "type" and self._kind else key
+        if key in self._told:
             self._told[key] = value
-            self._network._changed()
-        else:
+            self._network._changed(self)
+        elif key in self._OWN or key in self.__dict__ or "_outputs" not in self.__dict__ or key.startswith("__"):
             object.__setattr__(self, key, value)
+        else:
+            raise AttributeError(f"a layer of kind {self.type.name} has no `{key}`")
 
     @property
     def num_inputs(self):
@@ -108,7 +125,9 @@ class ILayer:
         while len(self._inputs) <= index:
             self._inputs.append(None)
         self._inputs[index] = tensor
-        self._network._changed()
+        if tensor is not None and tensor._layer is not None and tensor._layer.number > self.number:
+            self._network._is_rewired = True
+        self._network._changed(self)
 
     def get_output(self, index):
         """A tensor that it makes; None where there is none."""
@@ -135,7 +154,7 @@ class ILayer:
     def set_output_type(self, index, dtype):
         """The element type of an output."""
         self._output_types[index] = dtype
-        self._network._changed()
+        self._network._changed(self)
 
     def get_output_type(self, index):
         """The element type of an output."""
@@ -148,7 +167,27 @@ class ILayer:
     def reset_output_type(self, index):
         """Leaves the type of an output to what it is computed of."""
         self._output_types.pop(index, None)
-        self._network._changed()
+        self._network._changed(self)
+
+    @property
+    def pattern(self):
+        """What builds know it by."""
+        return self.name
+
+    def reads(self):
+        """All tensors that it depends on."""
+        return [tensor for tensor in self._inputs if tensor is not None]
+
+    def casts(self, index, wanted):
+        """Whether the type that an output was given is one to convert to, and no mere hint."""
+        network = self._network
+        return not is_hint(wanted, network._computed(self._outputs[index])[0], network.is_strongly_typed)
+
+    def emit(self, scope):
+        """Writes it to the graph of a scope."""
+        names = [None if tensor is None else scope.name_of(tensor) for tensor in self._inputs]
+        shapes = [tuple(tensor.shape) for tensor in self.reads()]
+        scope.keep(self, self.nodes(scope.graph, names, shapes))
 
     def nodes(self, graph, names, shapes):
         """Writes it to a graph of ONNX: gives the names of its outputs. `names` are those of its inputs."""
@@ -185,13 +224,18 @@ class IActivationLayer(ILayer):
     """A function of each element."""
 
     type = LayerType.ACTIVATION
+    _kind = "activation"
 
     def nodes(self, graph, names, shapes):
         """The operator of that name; Clip for limits."""
-        kind, dtype = self.activation, nptype(self._inputs[0].dtype)
+        kind, dtype = self.activation, nptype(self._network._actual(self._inputs[0]))
         if kind == ActivationType.CLIP:
             limits = [weight(graph, f"{self.name}.{each}", np.asarray(value, dtype)) for each, value in (("alpha", self.alpha), ("beta", self.beta))]
             return [graph.node("Clip", names + limits, label=self.name)]
+        if kind == ActivationType.SCALED_TANH:
+            factors = [weight(graph, f"{self.name}.{each}", np.asarray(value, dtype)) for each, value in (("alpha", self.alpha), ("beta", self.beta))]
+            inner = graph.node("Mul", [*names, factors[1]], label=f"{self.name}.scaled")
+            return [graph.node("Mul", [graph.node("Tanh", [inner], label=f"{self.name}.tanh"), factors[0]], label=self.name)]
         op, told = _ACTIVATIONS[kind]
         # TensorRT calls the second number of SELU beta; ONNX has its own defaults where nothing was said.
         values = {"alpha": self.alpha, "beta": self.beta, "gamma": self.beta}
@@ -225,7 +269,7 @@ class IElementWiseLayer(ILayer):
         }
         if self.op == ElementWiseOperation.FLOOR_DIV:
             quotient = graph.node("Div", names, label=f"{self.name}.quotient")
-            if self._inputs[0].dtype in (DataType.FLOAT, DataType.HALF):
+            if self._network._actual(self._inputs[0]) in (DataType.FLOAT, DataType.HALF):
                 return [graph.node("Floor", [quotient], label=self.name)]
             # Integers are divided towards zero; one less where there is a rest and the signs differ.
             rest = graph.node("Mod", names, label=f"{self.name}.rest")
@@ -311,7 +355,9 @@ class IShuffleLayer(ILayer):
         for step in ("first", "sizes", "second"):
             if step == "sizes":
                 if len(names) > 1:
-                    made = graph.node("Reshape", [made, names[1]], label=self.name)
+                    sizes = cast(graph, names[1], DataType.INT64, f"{self.name}.sizes")
+                    made = graph.node("Reshape", [made, sizes], label=self.name, allowzero=int(not self.zero_is_placeholder))
+                    rank = None
                 elif self.reshape_dims is not None:
                     sizes = ints(graph, f"{self.name}.sizes", tuple(self.reshape_dims))
                     made = graph.node("Reshape", [made, sizes], label=self.name, allowzero=int(not self.zero_is_placeholder))
@@ -373,10 +419,10 @@ class ITopKLayer(ILayer):
 
     def nodes(self, graph, names, shapes):
         """TopK; its places are of 32 bits here."""
-        count = names[1] if len(names) > 1 else ints(graph, f"{self.name}.k", [self.k])
+        count = cast(graph, graph.node("Reshape", [names[1], ints(graph, f"{self.name}.one", [1])], label=f"{self.name}.k"), DataType.INT64, f"{self.name}.k") if len(names) > 1 else ints(graph, f"{self.name}.k", [self.k])
         largest = int(self.op == TopKOperation.MAX)
         values, places = graph.node("TopK", [names[0], count], ("", ""), label=self.name, axis=axes_of(self.axes)[0], largest=largest)
-        return [values, graph.node("Cast", [places], label=f"{self.name}.places", to=6)]
+        return [values, cast(graph, places, self.indices_type, f"{self.name}.places")]
 
 
 class IGatherLayer(_Simple):
@@ -390,46 +436,6 @@ class IGatherLayer(_Simple):
             return self._node(graph, "GatherND", names, batch_dims=int(self.num_elementwise_dims))
         op = "GatherElements" if self.mode == GatherMode.ELEMENT else "Gather"
         return self._node(graph, op, names, axis=int(self.axis))
-
-
-class ISliceLayer(_Simple):
-    """A part of a tensor, with steps."""
-
-    type = LayerType.SLICE
-
-    def nodes(self, graph, names, shapes):
-        """Slice."""
-        start, sizes, step = tuple(self.start), tuple(self.shape), tuple(self.stride)
-        # One step below the first element is no place that ONNX could name otherwise.
-        ends = [first + size * by if first + size * by >= 0 else -(2**31) for first, size, by in zip(start, sizes, step)]
-        axes = list(range(len(start)))
-        parts = [ints(graph, f"{self.name}.{word}", each) for word, each in (("start", start), ("end", ends), ("axes", axes), ("step", step))]
-        return self._node(graph, "Slice", [names[0], *parts])
-
-
-class IResizeLayer(_Simple):
-    """Other sizes by interpolation."""
-
-    type = LayerType.RESIZE
-
-    def nodes(self, graph, names, shapes):
-        """Resize."""
-        how = {InterpolationMode.NEAREST: "nearest", InterpolationMode.LINEAR: "linear", InterpolationMode.CUBIC: "cubic"}[self.resize_mode]
-        places = {
-            ResizeCoordinateTransformation.ALIGN_CORNERS: "align_corners",
-            ResizeCoordinateTransformation.ASYMMETRIC: "asymmetric",
-            ResizeCoordinateTransformation.HALF_PIXEL: "half_pixel",
-        }[self.coordinate_transformation]
-        told = {"mode": how, "coordinate_transformation_mode": places}
-        if how == "nearest":
-            told["nearest_mode"] = "floor"
-        if len(names) > 1:
-            sizes = graph.node("Cast", [names[1]], label=f"{self.name}.sizes", to=7)
-            return self._node(graph, "Resize", [names[0], None, None, sizes], **told)
-        if self.scales is not None and len(self.scales):
-            scales = weight(graph, f"{self.name}.scales", np.asarray(self.scales, np.float32))
-            return self._node(graph, "Resize", [names[0], None, scales], **told)
-        return self._node(graph, "Resize", [names[0], None, None, ints(graph, f"{self.name}.sizes", tuple(self.shape))], **told)
 
 
 class IScaleLayer(ILayer):
@@ -481,19 +487,3 @@ class IPaddingLayer(_Simple):
         rank = len(shapes[0])
         zeros = [0] * (rank - len(before))
         return self._node(graph, "Pad", [names[0], ints(graph, f"{self.name}.pads", zeros + list(before) + zeros + list(after))])
-
-
-class IOneNodeLayer(_Simple):
-    """A layer that is one node of ONNX as it was told."""
-
-    def __init__(self, network, inputs, type, op, n_outputs=1, **told):
-        object.__setattr__(self, "type", type)
-        object.__setattr__(self, "_op", op)
-        super().__init__(network, inputs, n_outputs, **told)
-
-    def nodes(self, graph, names, shapes):
-        """The node."""
-        told = {key: value for key, value in self._told.items() if value is not None}
-        if self.num_outputs == 1:
-            return self._node(graph, self._op, names, **told)
-        return graph.node(self._op, names, ("",) * self.num_outputs, label=self.name, **told)

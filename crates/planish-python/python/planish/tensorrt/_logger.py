@@ -1,10 +1,11 @@
 """Loggers."""
 
-import enum
 import sys
 
+from .._named import Named
 
-class _Severity(enum.IntEnum):
+
+class Severity(Named):
     """How grave a message is, the gravest first."""
 
     INTERNAL_ERROR = 0
@@ -17,9 +18,9 @@ class _Severity(enum.IntEnum):
 class ILogger:
     """A logger of the caller's own: a class with a method `log`."""
 
-    Severity = _Severity
-    INTERNAL_ERROR, ERROR, WARNING = _Severity.INTERNAL_ERROR, _Severity.ERROR, _Severity.WARNING
-    INFO, VERBOSE = _Severity.INFO, _Severity.VERBOSE
+    Severity = Severity
+    INTERNAL_ERROR, ERROR, WARNING = Severity.INTERNAL_ERROR, Severity.ERROR, Severity.WARNING
+    INFO, VERBOSE = Severity.INFO, Severity.VERBOSE
 
     def log(self, severity, msg):
         """Is given every message."""
@@ -29,7 +30,7 @@ class ILogger:
 class Logger(ILogger):
     """Prints messages up to a severity on standard error."""
 
-    def __init__(self, min_severity=_Severity.WARNING):
+    def __init__(self, min_severity=Severity.WARNING):
         self.min_severity = min_severity
 
     def log(self, severity, msg):

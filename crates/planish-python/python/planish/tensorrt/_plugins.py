@@ -164,6 +164,16 @@ def get_plugin_registry():
     return _registry
 
 
+def get_builder_plugin_registry(capability=None):
+    """The same: builds and runs have the same plugins."""
+    return _registry
+
+
+def get_nv_onnx_parser_version():
+    """The version of the parser's interface that is followed: 10.0.0."""
+    return 100000
+
+
 def init_libnvinfer_plugins(logger, namespace):
     """TensorRT's own plugins are not here; says that all is well, as Planish's are there without it."""
     return True

@@ -6,8 +6,10 @@ import tempfile
 import numpy as np
 import planish
 
-from ._layers import array_of
+from ._enums import TensorLocation
+from ._layers import Weights, array_of
 from ._logger import ILogger
+from ._parser import ParserError
 
 
 class OnnxParserRefitter:
@@ -15,13 +17,35 @@ class OnnxParserRefitter:
 
     def __init__(self, refitter, logger):
         self._refitter, self._logger = refitter, logger
-        self.num_errors = 0
+        self._errors, self._loaded = [], None
+
+    @property
+    def num_errors(self):
+        """How many errors there were."""
+        return len(self._errors)
+
+    def get_error(self, index):
+        """An error, by its number."""
+        return self._errors[index]
+
+    def clear_errors(self):
+        """Forgets the errors."""
+        self._errors.clear()
+
+    def load_model_proto(self, model, path=None):
+        """Keeps a model's bytes for `refit_model_proto`."""
+        self._loaded = (bytes(model), path)
+        return True
+
+    def refit_model_proto(self):
+        """The weights of the model that was kept."""
+        return self.refit_from_bytes(*self._loaded)
 
     def _refit(self, source):
         try:
             self._refitter._model = planish.Model(source)
         except planish.errors.Error as error:
-            self.num_errors += 1
+            self._errors.append(ParserError.of(error))
             self._logger.log(ILogger.ERROR, str(error))
             return False
         return True
@@ -98,8 +122,40 @@ class Refitter:
             self._engine._replace(plan)
         return True
 
-    def refit_cuda_engine_async(self, stream):
+    def refit_cuda_engine_async(self, stream_handle=0):
         """The same; it waits."""
         return self.refit_cuda_engine()
+
+    def get_named_weights(self, weights_name):
+        """None: plans hold weights folded into each other."""
+        return Weights()
+
+    get_weights_prototype = get_named_weights
+
+    def get_weights_location(self, weights_name):
+        """Where weights are given: on the host."""
+        return TensorLocation.HOST
+
+    def unset_named_weights(self, weights_name):
+        """There are none to forget."""
+        return False
+
+    def get_tensors_with_dynamic_range(self):
+        """None: ranges are of the build."""
+        return []
+
+    def get_dynamic_range(self, tensor_name):
+        """None is known: ranges are of the build."""
+        return (0.0, 0.0)
+
+    def set_dynamic_range(self, tensor_name, range):  # noqa: A002, as TensorRT calls it
+        """Refused: ranges are of the build."""
+        self._logger.log(ILogger.ERROR, f"the range of `{tensor_name}` is settled when an engine is built")
+        return False
+
+    def release_refit_resources(self):
+        """Forgets the model that weights were to come from."""
+        self._model = None
+        return True
 
 

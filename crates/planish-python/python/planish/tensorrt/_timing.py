@@ -7,6 +7,9 @@ import tempfile
 class ITimingCache:
     """Times that builds measured, as the bytes of a file of Planish's."""
 
+    #: How such a file begins.
+    BEGINNING = b"planish timings"
+
     def __init__(self, content):
         #: The file; empty where nothing was measured yet.
         self.content = content

@@ -1,12 +1,14 @@
 """Element types and sizes as TensorRT calls them."""
 
-import enum
+import collections.abc
 import math
 
 import numpy as np
 
+from .._named import Named
 
-class DataType(enum.IntEnum):
+
+class DataType(Named):
     """Element types."""
 
     FLOAT = 0
@@ -19,17 +21,20 @@ class DataType(enum.IntEnum):
     BF16 = 7
     INT64 = 8
     INT4 = 9
+    FP4 = 10
+    E8M0 = 11
 
     @property
     def itemsize(self):
-        """Bytes of an element in memory."""
-        return np.dtype(_NUMPY[self]).itemsize
+        """Bytes of an element; a fraction of one where several share it."""
+        return {DataType.INT4: 0.5, DataType.FP4: 0.5, DataType.BF16: 2, DataType.FP8: 1, DataType.E8M0: 1}.get(self) or np.dtype(_NUMPY[self]).itemsize
 
 
 float32, float16, int8, int32 = DataType.FLOAT, DataType.HALF, DataType.INT8, DataType.INT32
 bool, uint8, fp8, bfloat16, int64, int4 = (  # noqa: A001, as TensorRT calls them
     DataType.BOOL, DataType.UINT8, DataType.FP8, DataType.BF16, DataType.INT64, DataType.INT4
 )
+fp4, e8m0 = DataType.FP4, DataType.E8M0
 
 _NUMPY = {
     DataType.FLOAT: "float32",
@@ -42,19 +47,45 @@ _NUMPY = {
 }
 
 
-class Dims(tuple):
-    """Sizes; -1 is one that a run decides."""
+class Dims(collections.abc.Sequence):
+    """Sizes; -1 is one that a run decides. Scripts write to them: `shape[0] = 8`."""
 
     MAX_DIMS = 8
 
-    def __new__(cls, *sizes):
+    def __init__(self, *sizes):
         if len(sizes) == 1 and not isinstance(sizes[0], (int, np.integer)):
             sizes = tuple(sizes[0])
-        return super().__new__(cls, (int(size) for size in sizes))
+        self._sizes = [int(size) for size in sizes]
+
+    def __len__(self):
+        return len(self._sizes)
+
+    def __getitem__(self, place):
+        return Dims(self._sizes[place]) if isinstance(place, slice) else self._sizes[place]
+
+    def __setitem__(self, place, size):
+        self._sizes[place] = [int(each) for each in size] if isinstance(place, slice) else int(size)
+
+    def __eq__(self, other):
+        if not isinstance(other, (Dims, tuple, list)):
+            return NotImplemented
+        return self._sizes == list(other)
+
+    __hash__ = None
+
+    # Sizes are put together with tuples and lists.
+    def __add__(self, other):
+        return tuple(self) + tuple(other)
+
+    def __radd__(self, other):
+        return tuple(other) + tuple(self)
+
+    def __repr__(self):
+        return repr(tuple(self._sizes))
 
     def numel(self):
         """How many elements there are."""
-        return math.prod(self)
+        return math.prod(self._sizes)
 
 
 class Dims2(Dims):
@@ -94,7 +125,7 @@ def volume(shape):
 
 def of_numpy(name):
     """TensorRT's type of a name of numpy's."""
-    others = {"float8_e4m3fn": DataType.FP8, "bfloat16": DataType.BF16, "int4": DataType.INT4}
+    others = {"float8_e4m3fn": DataType.FP8, "bfloat16": DataType.BF16, "int4": DataType.INT4, "float4_e2m1fn": DataType.FP4}
     for dtype, known in _NUMPY.items():
         if known == name:
             return dtype

@@ -27,6 +27,16 @@ class Watched:
 class IProgressMonitor:
     """Is told how far a build is: `phase_start`, `step_complete` (False ends it), `phase_finish`."""
 
+    def phase_start(self, phase_name, parent_phase, num_steps):
+        """A stage begins."""
+
+    def phase_finish(self, phase_name):
+        """A stage is over."""
+
+    def step_complete(self, phase_name, step):
+        """A step of a stage is done; gives whether to go on."""
+        return True
+
 
 class IAlgorithmSelector:
     """Is told which kernels were chosen: `report_algorithms`. `select_algorithms` is never asked: choosing is the build's."""

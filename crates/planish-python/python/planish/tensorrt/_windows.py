@@ -72,11 +72,14 @@ class IPoolingLayer(_Window):
     """The largest, or the mean, of a window."""
 
     type = LayerType.POOLING
+    _kind = "pooling"
 
     def nodes(self, graph, names, shapes):
         """MaxPool or AveragePool."""
         window = tuple(self.window_size_nd)
         pads, rule = _pads(self, len(window))
+        if self.pooling == PoolingType.MAX_AVERAGE_BLEND:
+            raise NotImplementedError(f"`{self.name}`: pooling that blends maximum and average is not among the layers here")
         is_max = self.pooling == PoolingType.MAX
         ceil = self.padding_mode in (PaddingMode.EXPLICIT_ROUND_UP, PaddingMode.CAFFE_ROUND_UP)
         told = {"kernel_shape": window, "strides": tuple(self.stride_nd), "pads": pads, "auto_pad": rule, "ceil_mode": int(ceil)}

@@ -2,8 +2,15 @@
 #ifndef PLANISH_TENSORRT_BUILDER_H
 #define PLANISH_TENSORRT_BUILDER_H
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -116,6 +123,28 @@ private:
     std::map<std::string, planish_trt::Range> ranges_;
 };
 
+// Measured times, as the bytes of a file of Planish's.
+class ITimingCache : planish_trt::NoCopy {
+public:
+    explicit ITimingCache(std::string content) : content_(std::move(content)) {}
+    virtual ~ITimingCache() noexcept = default;
+    void destroy() noexcept { delete this; }
+    IHostMemory *serialize() const noexcept { return new IHostMemory(content_); }
+    // Takes the other's times where this one has none; `planish timing merge` joins files.
+    bool combine(ITimingCache const &inputCache, bool) noexcept {
+        content_ = content_.empty() ? inputCache.content_ : content_;
+        return true;
+    }
+    bool reset() noexcept {
+        content_.clear();
+        return true;
+    }
+    std::string &planishContent() noexcept { return content_; }
+
+private:
+    std::string content_;
+};
+
 // What a build is asked for.
 class IBuilderConfig : planish_trt::NoCopy {
 public:
@@ -161,6 +190,27 @@ public:
     void setProfilingVerbosity(ProfilingVerbosity verbosity) noexcept { verbosity_ = verbosity; }
     ProfilingVerbosity getProfilingVerbosity() const noexcept { return verbosity_; }
 
+    ITimingCache *createTimingCache(void const *blob, std::size_t size) const noexcept {
+        return new ITimingCache(blob == nullptr ? std::string() : std::string(static_cast<char const *>(blob), size));
+    }
+    // The caller's, which has to live as long as builds go by it.
+    bool setTimingCache(ITimingCache const &cache, bool) noexcept {
+        timing_cache_ = const_cast<ITimingCache *>(&cache);
+        return true;
+    }
+    ITimingCache const *getTimingCache() const noexcept {
+        if (timing_cache_ == nullptr) {
+            own_cache_ = std::make_unique<ITimingCache>(std::string());
+            timing_cache_ = own_cache_.get();
+        }
+        return timing_cache_;
+    }
+    void setProgressMonitor(IProgressMonitor *monitor) noexcept { monitor_ = monitor; }
+    IProgressMonitor *getProgressMonitor() const noexcept { return monitor_; }
+    void setEngineCapability(EngineCapability) noexcept {}
+    EngineCapability getEngineCapability() const noexcept { return EngineCapability::kSTANDARD; }
+    ITimingCache *planishTimingCache() const noexcept { return timing_cache_; }
+
     // Taken, and left alone.
     bool setTacticSources(TacticSources sources) noexcept {
         sources_ = sources;
@@ -187,7 +237,86 @@ private:
     std::vector<IOptimizationProfile const *> profiles_;
     IOptimizationProfile const *calibration_profile_ = nullptr;
     IInt8Calibrator *calibrator_ = nullptr;
+    IProgressMonitor *monitor_ = nullptr;
+    mutable ITimingCache *timing_cache_ = nullptr;
+    mutable std::unique_ptr<ITimingCache> own_cache_;
 };
+
+} // namespace nvinfer1
+
+namespace planish_trt {
+
+// The file of a timing cache for the time of a build.
+class KeptTimes : NoCopy {
+public:
+    explicit KeptTimes(nvinfer1::ITimingCache *cache) : cache_(cache) {
+        if (cache == nullptr) {
+            return;
+        }
+        char const *folder = std::getenv("TMPDIR");
+        path_ = std::string(folder == nullptr ? "/tmp" : folder) + "/planish-times-XXXXXX";
+        int const file = mkstemp(&path_[0]);
+        if (file < 0) {
+            path_.clear();
+            return;
+        }
+        std::FILE *out = fdopen(file, "wb");
+        std::string const &content = cache->planishContent();
+        std::fwrite(content.data(), 1, content.size(), out);
+        std::fclose(out);
+        if (content.empty()) {
+            std::remove(path_.c_str());
+        }
+    }
+    ~KeptTimes() {
+        if (path_.empty()) {
+            return;
+        }
+        std::ifstream in(path_, std::ios::binary);
+        if (in) {
+            cache_->planishContent().assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+        }
+        std::remove(path_.c_str());
+    }
+    std::string const &path() const noexcept { return path_; }
+
+private:
+    nvinfer1::ITimingCache *cache_;
+    std::string path_;
+};
+
+// Tells a monitor of the stages of a build.
+class Watched : NoCopy {
+public:
+    explicit Watched(nvinfer1::IProgressMonitor *monitor) noexcept : monitor_(monitor) {}
+    ~Watched() { finish(); }
+    static int32_t tell(void *self, char const *stage, uint64_t done, uint64_t of) noexcept {
+        return static_cast<Watched *>(self)->step(stage, done, of);
+    }
+
+private:
+    int32_t step(char const *stage, uint64_t done, uint64_t of) noexcept {
+        if (stage_ != stage) {
+            finish();
+            stage_ = stage;
+            monitor_->phaseStart(stage, nullptr, static_cast<int32_t>(of == 0 ? 1 : of));
+        }
+        return done == 0 || monitor_->stepComplete(stage, static_cast<int32_t>(done - 1)) ? 0 : 1;
+    }
+    void finish() noexcept {
+        if (!stage_.empty()) {
+            monitor_->phaseFinish(stage_.c_str());
+            stage_.clear();
+        }
+    }
+
+    nvinfer1::IProgressMonitor *monitor_;
+    std::string stage_;
+};
+
+} // namespace planish_trt
+
+namespace nvinfer1 {
 
 // Builds engines.
 class IBuilder : planish_trt::NoCopy {
@@ -256,8 +385,8 @@ private:
         }
     }
 
-    char const *precision(IBuilderConfig const &config) {
-        if (config.getFlag(BuilderFlag::kINT8)) {
+    char const *precision(IBuilderConfig const &config, bool integers) {
+        if (config.getFlag(BuilderFlag::kINT8) && integers) {
             if (config.getInt8Calibrator() != nullptr) {
                 return "int8";
             }
@@ -266,9 +395,9 @@ private:
         return config.getFlag(BuilderFlag::kFP16) ? "fp16" : config.getFlag(BuilderFlag::kBF16) ? "bf16" : "fp32";
     }
 
-    bool configure(PlanishBuilder *builder, INetworkDefinition &network, IBuilderConfig &config) {
+    bool configure(PlanishBuilder *builder, INetworkDefinition &network, IBuilderConfig &config, bool integers) {
         for (BuilderFlag flag : {BuilderFlag::kDEBUG, BuilderFlag::kGPU_FALLBACK, BuilderFlag::kSTRICT_TYPES, BuilderFlag::kREFIT,
-                                 BuilderFlag::kDISABLE_TIMING_CACHE, BuilderFlag::kSPARSE_WEIGHTS, BuilderFlag::kSAFETY_SCOPE,
+                                 BuilderFlag::kSPARSE_WEIGHTS, BuilderFlag::kSAFETY_SCOPE,
                                  BuilderFlag::kOBEY_PRECISION_CONSTRAINTS, BuilderFlag::kPREFER_PRECISION_CONSTRAINTS,
                                  BuilderFlag::kDIRECT_IO, BuilderFlag::kREJECT_EMPTY_ALGORITHMS, BuilderFlag::kFP8}) {
             if (config.getFlag(flag)) {
@@ -278,7 +407,7 @@ private:
         auto set = [&](char const *key, std::string const &value) {
             return planish_trt::good(logger_, planish_builder_set(builder, key, value.c_str()));
         };
-        std::string const wanted = precision(config);
+        std::string const wanted = precision(config, integers);
         if (!planish_trt::good(logger_, planish_builder_set_log(builder, log, logger_)) || !set("precision", wanted) ||
             !set("tune-level", std::to_string(config.getBuilderOptimizationLevel())) ||
             (config.getMaxWorkspaceSize() != 0 && !set("workspace", std::to_string(config.getMaxWorkspaceSize())))) {
@@ -309,16 +438,32 @@ private:
         return is_set;
     }
 
-    PlanishPlan *build(INetworkDefinition &network, IBuilderConfig &config) {
+    // A model without a layer for integers is built in the widest type that is allowed, as TensorRT does.
+    PlanishPlan *build(INetworkDefinition &network, IBuilderConfig &config, bool integers = true) {
         if (network.planishModel() == nullptr) {
             logger_->log(Severity::kERROR, "the network is empty; read a model with a parser");
             return nullptr;
         }
         PlanishBuilder *builder = nullptr;
         PlanishPlan *plan = nullptr;
+        planish_trt::KeptTimes times{config.getFlag(BuilderFlag::kDISABLE_TIMING_CACHE) ? nullptr : config.planishTimingCache()};
+        planish_trt::Watched watched{config.getProgressMonitor()};
+        auto accompany = [&] {
+            bool const is_kept = times.path().empty() ||
+                                 planish_trt::good(logger_, planish_builder_set(builder, "timing-cache", times.path().c_str()));
+            return is_kept && (config.getProgressMonitor() == nullptr ||
+                               planish_trt::good(logger_, planish_builder_set_progress(builder, &planish_trt::Watched::tell, &watched)));
+        };
         if (planish_trt::good(logger_, planish_builder_new(network.planishModel(), &builder)) &&
-            configure(builder, network, config)) {
-            planish_trt::good(logger_, planish_builder_build(builder, &plan));
+            configure(builder, network, config, integers) && accompany()) {
+            PlanishStatus const status = planish_builder_build(builder, &plan);
+            std::string const why = status == PLANISH_STATUS_REFUSED ? planish_error() : "";
+            if (integers && config.getFlag(BuilderFlag::kINT8) && why.find("can be quantized") != std::string::npos) {
+                logger_->log(Severity::kWARNING, (why + "; it is built without integers").c_str());
+                planish_builder_free(builder);
+                return build(network, config, false);
+            }
+            planish_trt::good(logger_, status);
         }
         planish_builder_free(builder);
         return plan;

@@ -145,6 +145,26 @@ public:
     void const *getTensorAddress(char const *name) const noexcept { return address(shared_->find(name)); }
     void *getOutputTensorAddress(char const *name) const noexcept { return address(shared_->find(name)); }
     void setDeviceMemory(void *) noexcept {}
+    // Asked before a run for the output's memory; for outputs whose size only the run can tell it cannot be.
+    bool setOutputAllocator(char const *name, IOutputAllocator *allocator) noexcept {
+        int32_t const index = shared_->find(name);
+        if (!shared_->has(index) || (bytes(index) == kUnknown && open_inputs().empty())) {
+            planish_trt::say(shared_->logger, planish_trt::Severity::kERROR,
+                             "an output whose size only a run can tell takes no allocator; give it memory for the largest");
+            return false;
+        }
+        allocators_.resize(addresses_.size());
+        allocators_[index] = allocator;
+        return true;
+    }
+    IOutputAllocator *getOutputAllocator(char const *name) const noexcept {
+        int32_t const index = shared_->find(name);
+        return index < 0 || allocators_.empty() ? nullptr : allocators_[index];
+    }
+    int64_t getMaxOutputSize(char const *name) const noexcept {
+        int32_t const index = shared_->find(name);
+        return index < 0 || bytes(index) == kUnknown ? -1 : static_cast<int64_t>(bytes(index));
+    }
 
     // Every run reports by itself; on a GPU none can.
     void setProfiler(IProfiler *profiler) noexcept {
@@ -266,7 +286,36 @@ private:
         static_cast<IProfiler *>(profiler)->reportLayerTime(name, static_cast<float>(step->nanoseconds) / 1e6F);
     }
 
+    // Has allocators give the memory of their outputs.
+    bool allocate(cudaStream_t stream) noexcept {
+        for (size_t i = 0; i < allocators_.size(); i++) {
+            if (allocators_[i] == nullptr) {
+                continue;
+            }
+            auto const index = static_cast<int32_t>(i);
+            char const *name = shared_->tensors[i].name;
+            size_t const size = bytes(index);
+            void *memory = nullptr;
+            if (size != kUnknown) {
+                // Those of TensorRT 10 take the stream; those before have the other function.
+                memory = allocators_[i]->reallocateOutputAsync(name, addresses_[i], size == 0 ? 1 : size, 64, stream);
+                memory = memory == nullptr ? allocators_[i]->reallocateOutput(name, addresses_[i], size == 0 ? 1 : size, 64) : memory;
+            }
+            if (memory == nullptr) {
+                std::string const message = std::string("the allocator of `") + name + "` gives no memory";
+                planish_trt::say(shared_->logger, planish_trt::Severity::kERROR, message.c_str());
+                return false;
+            }
+            setAddress(index, memory);
+            allocators_[i]->notifyShape(name, shape(index));
+        }
+        return true;
+    }
+
     bool run(cudaStream_t stream, bool waits) noexcept {
+        if (!allocate(stream)) {
+            return false;
+        }
         if (!is_bound_ && !bind()) {
             return false;
         }
@@ -288,6 +337,7 @@ private:
     std::shared_ptr<planish_trt::Engine> shared_;
     PlanishContext *context_;
     std::vector<void *> addresses_;
+    std::vector<IOutputAllocator *> allocators_;
     IProfiler *profiler_ = nullptr;
     std::string name_;
     int32_t profile_ = 0;
@@ -387,6 +437,10 @@ public:
         return shared_->is_on_gpu ? TensorLocation::kDEVICE : TensorLocation::kHOST;
     }
     TensorFormat getTensorFormat(char const *) const noexcept { return TensorFormat::kLINEAR; }
+    TensorFormat getTensorFormat(char const *, int32_t) const noexcept { return TensorFormat::kLINEAR; }
+    char const *getTensorFormatDesc(char const *) const noexcept { return "Row major linear format"; }
+    char const *getTensorFormatDesc(char const *, int32_t) const noexcept { return "Row major linear format"; }
+    int32_t getTensorVectorizedDim(char const *) const noexcept { return -1; }
     int32_t getTensorBytesPerComponent(char const *name) const noexcept {
         int32_t index = shared_->find(name);
         return index < 0 ? -1 : static_cast<int32_t>((shared_->tensors[index].element_bits + 7) / 8);
@@ -420,6 +474,8 @@ public:
         return n == 0 ? 1 : static_cast<int32_t>(n);
     }
     int32_t getMaxBatchSize() const noexcept { return 1; }
+    EngineCapability getEngineCapability() const noexcept { return EngineCapability::kSTANDARD; }
+    int32_t getNbAuxStreams() const noexcept { return 0; }
     bool hasImplicitBatchDimension() const noexcept { return false; }
     bool isRefittable() const noexcept { return false; }
     void setErrorRecorder(IErrorRecorder *) noexcept {}

@@ -57,6 +57,16 @@ public:
     Dims2(Size d0, Size d1) : Dims{2, {d0, d1}} {}
 };
 
+class DimsHW : public Dims2 {
+public:
+    DimsHW() : Dims2() {}
+    DimsHW(Size height, Size width) : Dims2(height, width) {}
+    Size &h() { return d[0]; }
+    Size h() const { return d[0]; }
+    Size &w() { return d[1]; }
+    Size w() const { return d[1]; }
+};
+
 class Dims3 : public Dims {
 public:
     Dims3() : Dims3(0, 0, 0) {}
@@ -110,6 +120,8 @@ enum class TacticSource : int32_t {
 };
 using TacticSources = uint32_t;
 
+enum class EngineCapability : int32_t { kSTANDARD = 0, kSAFETY = 1, kDLA_STANDALONE = 2 };
+
 enum class CalibrationAlgoType : int32_t {
     kLEGACY_CALIBRATION = 0, kENTROPY_CALIBRATION = 1, kENTROPY_CALIBRATION_2 = 2, kMINMAX_CALIBRATION = 3
 };
@@ -121,6 +133,26 @@ public:
     virtual void log(Severity severity, AsciiChar const *msg) noexcept = 0;
     ILogger() = default;
     virtual ~ILogger() = default;
+};
+
+// Is told how far a build is: its stages one after another; false from stepComplete ends it.
+class IProgressMonitor {
+public:
+    virtual void phaseStart(char const *phaseName, char const *parentPhase, int32_t nbSteps) noexcept = 0;
+    virtual bool stepComplete(char const *phaseName, int32_t step) noexcept = 0;
+    virtual void phaseFinish(char const *phaseName) noexcept = 0;
+    virtual ~IProgressMonitor() noexcept = default;
+};
+
+// Gives memory for an output before a run.
+class IOutputAllocator {
+public:
+    virtual void *reallocateOutput(char const *tensorName, void *currentMemory, uint64_t size, uint64_t alignment) noexcept {
+        return reallocateOutputAsync(tensorName, currentMemory, size, alignment, nullptr);
+    }
+    virtual void *reallocateOutputAsync(char const *, void *, uint64_t, uint64_t, cudaStream_t) noexcept { return nullptr; }
+    virtual void notifyShape(char const *tensorName, Dims const &dims) noexcept = 0;
+    virtual ~IOutputAllocator() noexcept = default;
 };
 
 // Is told the time of every layer.
@@ -237,14 +269,19 @@ namespace nvinfer1 {
 class IHostMemory : planish_trt::NoCopy {
 public:
     explicit IHostMemory(PlanishBytes *bytes) noexcept : bytes_(bytes) {}
+    explicit IHostMemory(std::string text) : text_(std::move(text)) {}
     virtual ~IHostMemory() noexcept { planish_bytes_free(bytes_); }
-    void *data() const noexcept { return const_cast<uint8_t *>(planish_bytes_data(bytes_)); }
-    std::size_t size() const noexcept { return planish_bytes_size(bytes_); }
+    void *data() const noexcept {
+        return bytes_ == nullptr ? const_cast<char *>(text_.data())
+                                 : static_cast<void *>(const_cast<uint8_t *>(planish_bytes_data(bytes_)));
+    }
+    std::size_t size() const noexcept { return bytes_ == nullptr ? text_.size() : planish_bytes_size(bytes_); }
     DataType type() const noexcept { return DataType::kINT8; }
     void destroy() noexcept { delete this; }
 
 private:
-    PlanishBytes *bytes_;
+    PlanishBytes *bytes_ = nullptr;
+    std::string text_;
 };
 
 } // namespace nvinfer1
