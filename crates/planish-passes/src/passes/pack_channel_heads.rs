@@ -42,7 +42,7 @@ impl Source<'_> {
     /// A parameter of the layer with its rows in the new order: part by part, in each all heads.
     fn reordered(&self, rows: &Tensor) -> Option<Tensor> {
         let n_rows = self.n_heads * self.size();
-        if rows.shape().first() != Some(&n_rows) || rows.dtype().bits() % 8 != 0 {
+        if rows.shape().first() != Some(&n_rows) || !rows.dtype().bits().is_multiple_of(8) {
             return None;
         }
         let (all, row) = (rows.bytes(), rows.bytes().len() / n_rows);

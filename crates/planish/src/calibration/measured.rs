@@ -351,7 +351,7 @@ mod tests {
             let layers = [weights(1.0), weights(1.0), weights(1.0)];
             let mut x = net.input("x", DType::F32, "batch,32").unwrap();
             for (at, weights) in layers.into_iter().enumerate() {
-                x = net.linear(x, weights, (at == 2).then(|| bias.clone())).unwrap();
+                x = net.linear(x, weights, (at == 2).then(|| bias.clone().into())).unwrap();
                 if at < 2 {
                     x = net.relu(x).unwrap();
                 }
