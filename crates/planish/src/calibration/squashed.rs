@@ -9,17 +9,20 @@ use planish_op::{Class, Op};
 /// The values in f32 that a Softmax or Sigmoid makes outputs of, with nothing but movement behind it, and that are not
 /// outputs themselves.
 pub(super) fn squashed(graph: &Graph) -> Vec<ValueId> {
-    let mut seen: BTreeSet<ValueId> = graph.outputs().iter().copied().collect();
+    let outputs: BTreeSet<ValueId> = graph.outputs().iter().copied().collect();
+    let mut seen = outputs.clone();
     let mut to_see: Vec<ValueId> = graph.outputs().to_vec();
-    let mut found = Vec::new();
+    let mut found: Vec<ValueId> = Vec::new();
     while let Some(id) = to_see.pop() {
         let Some(producer) = graph.value(id).producer else { continue };
         let node = graph.node(producer);
         let mut read = node.inputs.iter().flatten().copied();
         match &node.op {
             Op::Softmax(_) | Op::Sigmoid(_) => {
-                let made = |id: &ValueId| graph.value(*id).producer.is_some() && seen.insert(*id);
-                found.extend(read.next().filter(made));
+                let is_new = |id: &ValueId| !outputs.contains(id) && !found.contains(id);
+                let made = |id: &ValueId| graph.value(*id).producer.is_some() && is_new(id);
+                let logits = read.next().filter(made);
+                found.extend(logits);
             }
             Op::Concat(_) => to_see.extend(read.filter(|id| seen.insert(*id))),
             op if op.class() == Class::Movement => {
