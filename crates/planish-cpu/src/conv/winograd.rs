@@ -165,9 +165,6 @@ impl<B: Border> Winograd<B> {
             Cut::Split(_) => SPLIT_TASKS.div_ceil(n_blocks.max(1)).min(n_panels),
             _ => 1,
         };
-        if n_parts == 1 && matches!(cut, Cut::Split(_)) {
-            return None;
-        }
         let products_bytes = 4 * n_points * spread(rows_per_chunk * panels_per_block * tile.nr());
         let table_bytes = (8 * rows_per_chunk * geometry.axes[0].kernel).next_multiple_of(64);
         let weights_bytes = match cut {
@@ -202,6 +199,11 @@ impl<B: Border> Winograd<B> {
             geometry,
             border: PhantomData,
         })
+    }
+
+    /// Whether blocks were to be split, and are as many as tasks are wanted, or of one panel: then it is as if fused.
+    pub(super) fn splits_nothing(&self) -> bool {
+        matches!(self.cut, Cut::Split(_)) && self.n_parts == 1
     }
 
     fn n_blocks(&self) -> usize {
