@@ -3,7 +3,7 @@
 //! put around weights that are NaN (see `recognize_attention`) goes with it: `Where(IsNaN(y), ΣV·0, y)` is the same for
 //! heads side by side.
 
-use planish_ir::{NodeId, ValueId};
+use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Attention, IsNaN, Mul, Op, ReduceSum, Transpose, Where};
 use planish_tensor::{Dim, Shape, Tensor};
 
@@ -29,14 +29,7 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
     let Op::Attention(op) = &node.op else { return Err(Miss::No) };
     let y = output(node)?;
-    // A past is of rank 4 anyway.
-    let (&[Some(q), Some(k), Some(v)], mask) = (match &node.inputs[..] {
-        [q, k, v] => (&[*q, *k, *v], None),
-        [q, k, v, mask] => (&[*q, *k, *v], *mask),
-        _ => return Err(Miss::No),
-    }) else {
-        return Err(Miss::No);
-    };
+    let ([q, k, v], mask) = operands(node).ok_or(Miss::No)?;
     if cx.rank(y) != Some(4) {
         return Err(Miss::No);
     }
@@ -84,6 +77,18 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     }
     patch.replace(turned, result);
     Ok(relying_on(patch, &relied_on))
+}
+
+/// Queries, keys and values of an Attention without a past, which is of rank 4 anyway, and its mask.
+pub(crate) fn operands(attention: &Node) -> Option<([ValueId; 3], Option<ValueId>)> {
+    let (&[Some(q), Some(k), Some(v)], mask) = (match &attention.inputs[..] {
+        [q, k, v] => (&[*q, *k, *v], None),
+        [q, k, v, mask] => (&[*q, *k, *v], *mask),
+        _ => return None,
+    }) else {
+        return None;
+    };
+    Some(([q, k, v], mask))
 }
 
 /// What gives rows whose weights are all NaN the result `0·V`.

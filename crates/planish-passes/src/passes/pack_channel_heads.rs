@@ -8,6 +8,7 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Attention, Op, Slice, Split};
 use planish_tensor::{Bytes, Dim, Shape, Tensor, normalize_axis};
 
+use crate::passes::pack_attention_heads::operands;
 use crate::pattern::{Finder, Found, Miss, blocked, made_by, output, relying_on};
 use crate::reshape::reshaped;
 use crate::rule::{Operand, Patch};
@@ -61,15 +62,9 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
     let Op::Attention(op) = &node.op else { return Err(Miss::No) };
     let y = output(node)?;
-    let (&[Some(q), Some(k), Some(v)], mask) = (match &node.inputs[..] {
-        [q, k, v] => (&[*q, *k, *v], None),
-        [q, k, v, mask] => (&[*q, *k, *v], *mask),
-        _ => return Err(Miss::No),
-    }) else {
-        return Err(Miss::No);
-    };
+    let (qkv, mask) = operands(node).ok_or(Miss::No)?;
     let turned_back = cx.sole_reader(y).filter(|(_, reader)| is_turn(cx, reader).is_some());
-    let (Some(source), Some((back, turn))) = (source(cx, [q, k, v])?, turned_back) else {
+    let (Some(source), Some((back, turn))) = (source(cx, qkv)?, turned_back) else {
         return Err(Miss::No);
     };
     let Op::Conv(conv) = &source.conv.op else { return Err(Miss::No) };
